@@ -123,15 +123,24 @@ pub(crate) fn bytes(buf: Ptr<c_void>, at: u64, len: u64) -> Result<Buffer> {
     if buf.is_null() && len > 0 {
         bail!(ERR_BUFFER, "the buffer is NULL");
     }
-    if !surely_host(buf.address()) && !class_at(buf.address()).is_host_accessible() {
-        bail!(
-            ERR_BUFFER,
-            "the buffer is memory of a device, which this call does not take: copy it to the host first"
-        );
+    if !surely_host(buf.address()) {
+        let (lo, hi) = (at as i64, at.saturating_add(len) as i64);
+        return Ok(unusual(buf, Span { lo, hi, bytes: len })?.rebased(at as isize));
     }
     let origin = buf.raw().cast::<u8>().wrapping_add(at as usize);
     // SAFETY: by MPI's contract the user's buffer has the size that the user says, of which this is a part.
     Ok(unsafe { Buffer::new(origin, len as usize) })
+}
+
+/// Refuses memory that the processor may not touch.
+pub(crate) fn on_host(buf: Ptr<c_void>) -> Result<()> {
+    if !surely_host(buf.address()) && !class_at(buf.address()).is_host_accessible() {
+        bail!(
+            ERR_BUFFER,
+            "the buffer is memory of a device, which this call does not take: give memory of the host"
+        );
+    }
+    Ok(())
 }
 
 /// The memory that a collective reads or writes: offset 0 is `buf`, the bounds are those of `span`.
@@ -216,8 +225,12 @@ mod tests {
             let span = Span { lo: 8, hi: 16, bytes: 8 };
             let region = buf.region(span).unwrap();
             assert_eq!((region.kind(), region.lo(), region.hi()), (kind, 8, 16));
-            // What takes slices of memory refuses a device's.
-            assert_eq!(bytes(buf, 0, 64).is_err(), kind == MemoryKind::Device);
+            let part = bytes(buf, 16, 8).unwrap();
+            assert_eq!(
+                (part.kind(), part.address(0), part.lo(), part.hi()),
+                (kind, buf.address() + 16, 0, 8)
+            );
+            assert_eq!(on_host(buf).is_err(), kind == MemoryKind::Device);
         }
         assert_eq!(buffer_arg(pointer(MPI_IN_PLACE)).1, ArgKind::InPlace);
         assert_eq!(buffer_arg(pointer(0)).1, ArgKind::Other);

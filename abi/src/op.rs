@@ -7,7 +7,7 @@ use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
 use crate::types;
 use banyan_datatype::Datatype;
-use banyan_datatype::op::{self, Builtin};
+use banyan_datatype::op::Builtin;
 use banyan_memory::Buffer;
 use banyan_runtime::{Op, Result, UserMemory, UserOp, bail, check_op};
 use std::sync::Arc;
@@ -146,12 +146,6 @@ mpi! {
         if inbuf.address() == inoutbuf.address() && !inbuf.is_null() {
             bail!(ERR_BUFFER, "inbuf and inoutbuf are the same memory, at {:#x}: each needs its own", inbuf.address());
         }
-        match operation {
-            Op::Builtin(builtin) => Ok(op::reduce(builtin, &ty, &input, &inout, count)?),
-            Op::User { fun, .. } => {
-                fun.apply(&input, &inout, count, &ty);
-                Ok(())
-            }
-        }
+        Ok(operation.reduce_local(&input, &inout, count, &ty)?)
     }
 }

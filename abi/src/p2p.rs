@@ -169,7 +169,7 @@ fn attached<N: Number>(buffer: Ptr<c_void>, size: N) -> Result<Attached> {
         Ok(0) => Ok(Attached::new(buffer.address(), 0)),
         Ok(_) if buffer.is_null() => bail!(ERR_BUFFER, "the buffer to attach is NULL"),
         Ok(size) => {
-            buffers::bytes(buffer, 0, size)?;
+            buffers::on_host(buffer)?;
             Ok(Attached::new(buffer.address(), size))
         }
         Err(_) => bail!(ERR_ARG, "the size of the buffer is {size}"),

@@ -6,7 +6,7 @@ use crate::ffi::*;
 use crate::pointer::Ptr;
 use crate::types;
 use banyan_datatype::{Data, external32};
-use banyan_memory::Buffer;
+use banyan_memory::{Buffer, HeapBuffer};
 use banyan_runtime::{Result, bail};
 
 /// The part of a packed buffer from `position` on.
@@ -66,7 +66,13 @@ fn external(datarep: Ptr<c_char>) -> Result<()> {
     }
 }
 
-/// The bytes of a packed buffer that are read.
+/// The first `len` bytes of a packed buffer, if it has so many, in memory of the host: these themselves, or others in their place.
+fn on_host(buffer: &Buffer, len: u64) -> Buffer {
+    let len = buffer.len().min(usize::try_from(len).unwrap_or(usize::MAX));
+    if buffer.kind().is_host_accessible() { buffer.slice(0, len) } else { HeapBuffer::zeroed(len) }
+}
+
+/// The bytes of a packed buffer on the host that are read.
 fn input(buffer: &Buffer) -> &[u8] {
     let len = buffer.len();
     if len == 0 {
@@ -76,7 +82,7 @@ fn input(buffer: &Buffer) -> &[u8] {
     unsafe { std::slice::from_raw_parts(buffer.ptr(0, len), len) }
 }
 
-/// The bytes of a packed buffer that are written.
+/// The bytes of a packed buffer on the host that are written.
 fn output(buffer: &mut Buffer) -> &mut [u8] {
     let len = buffer.len();
     if len == 0 {
@@ -110,8 +116,12 @@ mpi! {
         external(datarep)?;
         let at = position.get()?;
         let (data, ty) = typed(inbuf, count(incount)?, datatype)?;
-        let mut out = rest(outbuf, outsize, at)?;
-        let written = external32::pack(&data, &ty, output(&mut out))?;
+        let out = rest(outbuf, outsize, at)?;
+        let mut here = on_host(&out, external32::packed_len(&data, &ty)?);
+        let written = external32::pack(&data, &ty, output(&mut here))?;
+        if !out.kind().is_host_accessible() {
+            out.copy_from(0, &here, 0, written);
+        }
         position.set(at + written as i64)
     }
 
@@ -120,7 +130,11 @@ mpi! {
         let at = position.get()?;
         let (data, ty) = typed(outbuf, count(outcount)?, datatype)?;
         let packed = rest(inbuf, insize, at)?;
-        let read = external32::unpack(&data, &ty, input(&packed))?;
+        let here = on_host(&packed, external32::packed_len(&data, &ty)?);
+        if !packed.kind().is_host_accessible() {
+            here.copy_from(0, &packed, 0, here.len());
+        }
+        let read = external32::unpack(&data, &ty, input(&here))?;
         position.set(at + read as i64)
     }
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use banyan_datatype::device;
 use banyan_datatype::op::Builtin;
-use banyan_datatype::{Datatype, TypeArc};
+use banyan_datatype::{Datatype, Error, TypeArc};
 use banyan_memory::Buffer;
 
 /// The collectives of MPI 5.0, chapter 6.
@@ -225,6 +226,29 @@ impl std::fmt::Debug for Op {
 }
 
 impl Op {
+    /// `inout[i] = input[i] op inout[i]` for `count` elements of `ty`, in any memory (MPI_Reduce_local).
+    ///
+    /// # Errors
+    /// [`Error::Op`] if the operation is not defined on the type, [`Error::Overflow`] for impossible counts.
+    ///
+    /// # Panics
+    /// If the elements are not inside the buffers' bounds.
+    pub fn reduce_local(
+        &self,
+        input: &Buffer,
+        inout: &Buffer,
+        count: u64,
+        ty: &Arc<Datatype>,
+    ) -> Result<(), Error> {
+        match self {
+            Op::Builtin(builtin) => device::reduce(*builtin, ty, input, inout, count),
+            Op::User { fun, .. } => {
+                device::on_host(ty, input, inout, count, |input, inout| fun.apply(input, inout, count, ty));
+                Ok(())
+            }
+        }
+    }
+
     /// True if the operation commutes.
     #[inline]
     pub fn commutative(&self) -> bool {

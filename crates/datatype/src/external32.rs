@@ -44,9 +44,17 @@ pub fn unpack(data: &Data, ty: &Datatype, bytes: &[u8]) -> Result<usize, Error> 
 }
 
 fn need(data: &Data, ty: &Datatype, have: usize) -> Result<usize, Error> {
-    let need = size(elements(data, ty), ty)?;
+    let need = packed_len(data, ty)?;
     let have = have as u64;
     if need > have { Err(Error::Space { need, have }) } else { Ok(need as usize) }
+}
+
+/// Bytes that all of `data`, elements of `ty`, takes.
+///
+/// # Errors
+/// As for [`size`].
+pub fn packed_len(data: &Data, ty: &Datatype) -> Result<u64, Error> {
+    size(elements(data, ty), ty)
 }
 
 fn elements(data: &Data, ty: &Datatype) -> u64 {

@@ -56,8 +56,13 @@ pub(crate) fn on_double(project: &Project, library: &Library) -> Result<Tally> {
             None
         }
     };
-    suite(project, library, &Driver::Double { folder: folder.clone(), kernels }, &mut tally)?;
-    own(project, library, &Driver::Double { folder, kernels: None }, &mut tally)?;
+    let [with_kernels, without] =
+        [kernels, None].map(|kernels| Driver::Double { folder: folder.clone(), kernels });
+    suite(project, library, &with_kernels, &mut tally)?;
+    for (driver, how) in [(&with_kernels, "with kernels"), (&without, "without kernels")] {
+        local(project, library, driver, how, &mut tally)?;
+    }
+    own(project, library, &without, &mut tally)?;
     Ok(tally)
 }
 
@@ -73,6 +78,7 @@ pub(crate) fn run(project: &Project) -> Result<bool> {
     Ok(steps::run(&[&Step::new("gpu", || {
         let mut tally = Tally::default();
         suite(project, &library, &Driver::Real, &mut tally)?;
+        local(project, &library, &Driver::Real, "by the real driver", &mut tally)?;
         Ok(tally)
     })]))
 }
@@ -174,6 +180,15 @@ fn passed_buffers(output: &str) -> Result<()> {
     if buffers == 0 { bail!("no buffer was on a device\n{}", tail(output, 25)) } else { Ok(()) }
 }
 
+/// A program of tests/gpu on what is done at one rank.
+fn local(project: &Project, library: &Library, driver: &Driver, how: &str, tally: &mut Tally) -> Result<()> {
+    let unit = program(project, &project.folder("gpu/bin")?, "tests/gpu/local.c");
+    cc::build(library, &unit)?;
+    let job = driver.job(library, 1, &unit.output, Fabric::SHM)?;
+    tally.check(&format!("packing and reducing at one rank, {how}"), passed(&job).map(drop));
+    Ok(())
+}
+
 /// Programs of tests/gpu, on what only the stand-in does.
 fn own(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
     let bin = project.folder("gpu/bin")?;
@@ -238,6 +253,10 @@ fn between_processes(project: &Project, library: &Library, driver: &Driver, tall
     Ok(())
 }
 
+/// Functions of other groups that take users' buffers, and are over when they return.
+const LOCAL: [&str; 5] =
+    ["MPI_Pack", "MPI_Unpack", "MPI_Pack_external", "MPI_Unpack_external", "MPI_Reduce_local"];
+
 /// The functions that take users' buffers, and those that complete requests, each with its wrapper, in C. Large counts have none, as no
 /// program that is put onto devices uses them.
 fn wrapped(table: &str) -> Result<String> {
@@ -246,10 +265,9 @@ fn wrapped(table: &str) -> Result<String> {
         let columns: Vec<&str> = line.split('\t').collect();
         let [name, group, _, parameters, ..] = columns[..] else { bail!("a row of the table: {line}") };
         let groups = ["coll-", "p2p-", "request"];
-        if name.ends_with("_c")
-            || group == "p2p-buffer"
-            || !groups.iter().any(|start| group.starts_with(start))
-        {
+        let is_local = LOCAL.contains(&name);
+        let takes = group != "p2p-buffer" && groups.iter().any(|start| group.starts_with(start)) || is_local;
+        if name.ends_with("_c") || !takes {
             continue;
         }
         let parameters: Vec<(&str, &str)> =
@@ -258,7 +276,8 @@ fn wrapped(table: &str) -> Result<String> {
         let starts = name.starts_with("MPI_Start");
         let completes = group.contains("blocking") && !name.starts_with("MPI_I")
             || group == "request"
-            || group == "p2p-probe";
+            || group == "p2p-probe"
+            || is_local;
         if !(has_buffers || starts || group == "request") || name == "MPI_Request_get_status" {
             continue;
         }

@@ -6,6 +6,7 @@
 //! ([`FOR_THE_PROCESSOR`]): so the tests run the kernels where there is no device.
 
 mod copies;
+mod local;
 mod moves;
 mod reductions;
 mod table;
@@ -16,6 +17,7 @@ use std::sync::LazyLock;
 use banyan_memory::{Arg, Copying, DeviceFailure, Launch, Module};
 
 pub use copies::Copies;
+pub use local::{on_host, reduce};
 pub use moves::Moves;
 pub use reductions::Reduction;
 pub(crate) use table::Table;

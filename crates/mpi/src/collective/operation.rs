@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use banyan_datatype as dt;
-use banyan_datatype::op::{self, Builtin};
+use banyan_datatype::op::Builtin;
 use banyan_memory::Buffer as RawBuffer;
 use banyan_runtime::{self as rt, UserMemory, UserOp, check_op};
 
@@ -243,9 +243,5 @@ fn reduce_local(input: &Memory, inout: &Memory, op: &rt::Op) -> Result<()> {
     if span.bytes == 0 {
         return Ok(());
     }
-    match op {
-        rt::Op::Builtin(builtin) => op::reduce(*builtin, &ty, &input, &inout, count)?,
-        rt::Op::User { fun, .. } => fun.apply(&input, &inout, count, &ty),
-    }
-    Ok(())
+    Ok(op.reduce_local(&input, &inout, count, &ty)?)
 }
