@@ -58,7 +58,11 @@ impl<N: Number> Argument for Elements<(Ptr<N>, Ptr<N>, Ptr<MPI_Datatype>)> {
 }
 
 /// The count, datatype and operation of a reduction.
-fn reduced<N: Number>(number: N, datatype: MPI_Datatype, op: MPI_Op) -> Result<(u64, TypeArc, Op)> {
+pub(crate) fn reduced<N: Number>(
+    number: N,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
+) -> Result<(u64, TypeArc, Op)> {
     Ok((count(number)?, committed(datatype)?, op::lookup(op, datatype)?))
 }
 

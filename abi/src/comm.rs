@@ -6,6 +6,7 @@ use crate::instance::INSTANCE;
 use crate::p2p::dest_of;
 use crate::pointer::Ptr;
 use crate::serial::{Promise, Serial};
+use crate::stream::Stream;
 use crate::{group, info, request};
 use banyan_runtime::{Attributes, Comm, Errhandler, Info, Operation, Result, SplitType, Status, bail};
 use std::cell::RefCell;
@@ -18,6 +19,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 pub(crate) struct Object {
     comm: Arc<Comm>,
     pub(crate) attributes: Attributes,
+    /// The stream that operations on it are enqueued on.
+    stream: Option<Arc<Stream>>,
+}
+
+impl Object {
+    /// The stream that operations on it are enqueued on.
+    pub(crate) fn stream(&self) -> Option<&Arc<Stream>> {
+        self.stream.as_ref()
+    }
 }
 
 impl Deref for Object {
@@ -216,7 +226,7 @@ impl Comms {
     /// Sets MPI_COMM_WORLD and MPI_COMM_SELF.
     pub(crate) fn open(&self, world: Arc<Comm>, itself: Arc<Comm>) {
         for (slot, comm) in [(&self.world, world), (&self.itself, itself)] {
-            slot.set(Some(Arc::new(Object { comm, attributes: Attributes::new() })));
+            slot.set(Some(Arc::new(Object { comm, attributes: Attributes::new(), stream: None })));
         }
     }
 
@@ -266,7 +276,17 @@ pub(crate) fn world_rank_and_size() -> Option<(u32, u32)> {
 
 /// Gives the user a new communicator.
 fn give(to: Ptr<MPI_Comm>, comm: Arc<Comm>, attributes: Attributes) -> Result<()> {
-    to.set(MPI_Comm(INSTANCE.handles.comms.insert(Arc::new(Object { comm, attributes }))?))
+    give_with_stream(to, comm, attributes, None)
+}
+
+/// Gives the user a communicator whose operations can be enqueued on a stream.
+pub(crate) fn give_with_stream(
+    to: Ptr<MPI_Comm>,
+    comm: Arc<Comm>,
+    attributes: Attributes,
+    stream: Option<Arc<Stream>>,
+) -> Result<()> {
+    to.set(MPI_Comm(INSTANCE.handles.comms.insert(Arc::new(Object { comm, attributes, stream }))?))
 }
 
 /// Gives the user a new communicator without attributes, or MPI_COMM_NULL.

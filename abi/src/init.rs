@@ -5,7 +5,7 @@ use crate::ffi::*;
 use crate::instance::{INSTANCE, Phase};
 use crate::pointer::Ptr;
 use crate::process::{self, Text};
-use crate::{attr, comm, env, info};
+use crate::{attr, comm, env, info, stream};
 use banyan_memory::Serialized;
 use banyan_runtime::{Result, Runtime, Start, Threads, bail};
 use std::fmt::Write;
@@ -71,6 +71,8 @@ fn finish() -> Result<()> {
     // First of all, while everything still works (MPI 5.0, 11.2.4).
     itself.attributes.delete_all(MPI_COMM_SELF.0)?;
     world.attributes.delete_all(MPI_COMM_WORLD.0)?;
+    // What is enqueued on streams is part of what must be over.
+    stream::close_all()?;
     INSTANCE.runtime()?.close(&world)?;
     drop((world, itself));
     INSTANCE.close();

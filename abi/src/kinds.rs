@@ -4,7 +4,7 @@
 use crate::ffi::MPI_Comm;
 use crate::handles::Table;
 use crate::serial::Promise;
-use crate::{comm, errhandler, op, request, types};
+use crate::{comm, errhandler, op, request, stream, types};
 use banyan_runtime::{Class, Group, Info, Message};
 use std::sync::Arc;
 
@@ -78,6 +78,7 @@ kinds! {
     groups: Group = 4, Group, ERR_GROUP, "group" "has been freed", locked, end;
     ops: Op = 7, op::Entry, ERR_OP, "reduction operation" "has been freed", locked, end;
     errhandlers: Errhandler = 3, Arc<errhandler::User>, ERR_ERRHANDLER, "error handler" "has been freed", locked, never;
+    streams: Stream = 9, Arc<stream::Stream>, ERR_ARG, "stream" "has been freed", locked, end;
     infos: Info = 5, Arc<Info>, ERR_INFO, "info object" "has been freed", locked, never;
 }
 

@@ -38,6 +38,7 @@ mod serial;
 mod signature;
 mod status;
 mod stdio;
+mod stream;
 pub mod tables;
 mod tool;
 mod topo;

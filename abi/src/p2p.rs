@@ -16,7 +16,12 @@ use banyan_runtime::{
 use std::sync::Arc;
 
 /// The user's data; with MPI_PROC_NULL the buffer is not checked.
-fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, peer: c_int) -> Result<Data> {
+pub(crate) fn data<N: Number>(
+    buf: Ptr<c_void>,
+    count: N,
+    datatype: MPI_Datatype,
+    peer: c_int,
+) -> Result<Data> {
     if peer == MPI_PROC_NULL {
         // Programs pass MPI_DATATYPE_NULL with a count of 0, and other MPI libraries let them.
         if self::count(count)? > 0 || datatype != MPI_DATATYPE_NULL {

@@ -64,6 +64,11 @@ impl<T> Ptr<T> {
         }
     }
 
+    /// The element at index `at` of the array, NULL if this is NULL.
+    pub fn nth(self, at: usize) -> Ptr<T> {
+        Ptr(self.0.wrapping_add(if self.is_null() { 0 } else { at }))
+    }
+
     /// Stores `value` at index `at` of the array.
     #[inline]
     pub fn put(self, at: usize, value: T) -> Result<()> {

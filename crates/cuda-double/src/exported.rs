@@ -7,12 +7,13 @@ use crate::memory::Kind;
 use crate::streams::Work;
 use crate::world::{
     self, Handle, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_INITIALIZED,
-    NOT_READY, NOT_SUPPORTED, OUT_OF_MEMORY, PEER_ACCESS_ALREADY_ENABLED, World,
+    NOT_READY, NOT_SUPPORTED, OUT_OF_MEMORY, PEER_ACCESS_ALREADY_ENABLED, WAIT, World,
 };
 
 type Done = Result<(), c_int>;
 
-/// Declares functions of the driver: each counts as called, fails if a test asks for that, or if the driver was not started.
+/// Declares functions of the driver: each counts as called, fails if a test asks for that, or if the driver was not started. One that says
+/// [`WAIT`] is asked again, and other threads meanwhile.
 macro_rules! driver {
     ($(fn $name:ident = $symbol:literal ($world:ident $(, $arg:ident: $type:ty)*) $body:block)+) => {$(
         #[unsafe(export_name = $symbol)]
@@ -25,8 +26,16 @@ macro_rules! driver {
                 0 => return NOT_INITIALIZED,
                 error => return error,
             }
-            let done = work(&mut entered $(, $arg)*);
-            done.err().unwrap_or(0)
+            loop {
+                match work(&mut entered $(, $arg)*) {
+                    Err(WAIT) => {
+                        drop(entered);
+                        std::thread::yield_now();
+                        entered = World::enter();
+                    }
+                    done => return done.err().unwrap_or(0),
+                }
+            }
         }
     )+};
 }
@@ -166,8 +175,7 @@ driver! {
     }
     fn cuCtxSynchronize = "cuCtxSynchronize" (world) {
         world.current()?;
-        world.streams.finish_all(&world.memory);
-        Ok(())
+        world.streams.finish_all(&world.memory)
     }
     fn cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess" (world, peer: Handle, _flags: c_uint) {
         let (context, _) = world.current()?;
@@ -198,11 +206,11 @@ driver! {
         put(pointer, new)
     }
     fn cuMemFree = "cuMemFree_v2" (world, pointer: usize) {
-        world.streams.finish_all(&world.memory);
+        world.streams.finish_all(&world.memory)?;
         world.memory.free(pointer, |a| a.kind != Kind::Pinned && a.imported.is_none())
     }
     fn cuMemFreeHost = "cuMemFreeHost" (world, pointer: usize) {
-        world.streams.finish_all(&world.memory);
+        world.streams.finish_all(&world.memory)?;
         world.memory.free(pointer, |a| a.kind == Kind::Pinned)
     }
     fn cuMemHostRegister = "cuMemHostRegister_v2" (world, pointer: usize, len: usize, _flags: c_uint) {
@@ -210,7 +218,7 @@ driver! {
         world.memory.register(pointer, len, current)
     }
     fn cuMemHostUnregister = "cuMemHostUnregister" (world, pointer: usize) {
-        world.streams.finish_all(&world.memory);
+        world.streams.finish_all(&world.memory)?;
         world.memory.free(pointer, |a| a.kind == Kind::Pinned)
     }
     fn cuMemGetAddressRange = "cuMemGetAddressRange_v2" (world, start: *mut usize, len: *mut usize, pointer: usize) {
@@ -274,6 +282,17 @@ driver! {
             error => Err(error),
         }
     }
+    fn cuStreamGetCtx = "cuStreamGetCtx" (world, stream: Handle, context: *mut Handle) {
+        let of = world.streams.context(stream).ok_or(INVALID_HANDLE)?;
+        put(context, of)
+    }
+    fn cuStreamWaitValue32 = "cuStreamWaitValue32_v2" (world, stream: Handle, at: usize, value: c_uint, flags: c_uint) {
+        let pinned = world.memory.at(at).is_some_and(|memory| memory.kind == Kind::Pinned);
+        if flags != 0 || !pinned || !at.is_multiple_of(4) {
+            return Err(INVALID_VALUE);
+        }
+        on_stream(world, stream, Work::AwaitValue(at, value))
+    }
     fn cuStreamWaitEvent = "cuStreamWaitEvent" (world, stream: Handle, event: Handle, _flags: c_uint) {
         world.streams.wait_for(stream, event)
     }
@@ -295,8 +314,9 @@ driver! {
         }
     }
     fn cuEventSynchronize = "cuEventSynchronize" (world, event: Handle) {
-        match world.streams.wait_event(&world.memory, event) {
+        match world.streams.query(&world.memory, event) {
             0 => Ok(()),
+            NOT_READY => Err(WAIT),
             error => Err(error),
         }
     }
@@ -309,7 +329,7 @@ driver! {
         put(pointer, opened)
     }
     fn cuIpcCloseMemHandle = "cuIpcCloseMemHandle" (world, pointer: usize) {
-        world.streams.finish_all(&world.memory);
+        world.streams.finish_all(&world.memory)?;
         world.memory.free(pointer, |a| a.imported.is_some())
     }
     fn cuModuleLoadData = "cuModuleLoadData" (world, module: *mut Handle, text: *const c_void) {

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::c_int;
+use std::sync::atomic::Ordering;
 
 use crate::kernels::Run;
 use crate::memory::Memory;
-use crate::world::{Handle, INVALID_HANDLE, NOT_READY};
+use crate::world::{Handle, INVALID_HANDLE, NOT_READY, WAIT};
 
 /// A piece of work on a stream.
 pub(crate) enum Work {
@@ -25,6 +26,8 @@ pub(crate) enum Work {
     Record(Handle, u64),
     /// Nothing goes on before the event is over.
     Await(Handle, u64),
+    /// Nothing goes on before the program has written at least this number at an address of its memory, where numbers go round.
+    AwaitValue(usize, u32),
 }
 
 struct Stream {
@@ -126,31 +129,19 @@ impl Streams {
         }
     }
 
-    pub(crate) fn wait_event(&mut self, memory: &Memory, event: Handle) -> c_int {
-        loop {
-            match self.query(memory, event) {
-                NOT_READY => {}
-                over => return over,
-            }
-        }
-    }
-
-    /// Does all that is on a stream.
+    /// Lets some streams go on; [`WAIT`] while this one has something to do.
     pub(crate) fn finish(&mut self, memory: &Memory, stream: Handle) -> Result<(), c_int> {
-        loop {
-            match self.query_stream(memory, stream) {
-                0 => return Ok(()),
-                NOT_READY => {}
-                error => return Err(error),
-            }
+        match self.query_stream(memory, stream) {
+            0 => Ok(()),
+            NOT_READY => Err(WAIT),
+            error => Err(error),
         }
     }
 
-    /// Does all that is on any stream.
-    pub(crate) fn finish_all(&mut self, memory: &Memory) {
-        for stream in self.all.keys().copied().collect::<Vec<_>>() {
-            let _ = self.finish(memory, stream);
-        }
+    /// Lets some streams go on; [`WAIT`] while any has something to do.
+    pub(crate) fn finish_all(&mut self, memory: &Memory) -> Result<(), c_int> {
+        self.some_time(memory);
+        if self.all.values().all(|stream| stream.work.is_empty()) { Ok(()) } else { Err(WAIT) }
     }
 
     /// One piece of work of about every third stream.
@@ -172,6 +163,15 @@ impl Streams {
             && self.events.get(event).is_some_and(|event| event.over < *number)
         {
             return;
+        }
+        if let Some(&Work::AwaitValue(at, least)) = entry.work.front() {
+            let value = memory.real(at, 4).map_or(least, |at| {
+                // SAFETY: pinned memory of the program's, which it writes like this.
+                unsafe { std::sync::atomic::AtomicU32::from_ptr(at.cast()) }.load(Ordering::Acquire)
+            });
+            if value.wrapping_sub(least).cast_signed() < 0 {
+                return;
+            }
         }
         let done = match entry.work.pop_front() {
             Some(Work::Copy { to, from, len }) if entry.failed == 0 => memory.copy(to, from, len),

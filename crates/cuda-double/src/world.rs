@@ -25,6 +25,9 @@ pub(crate) const NOT_READY: c_int = 600;
 pub(crate) const PEER_ACCESS_ALREADY_ENABLED: c_int = 704;
 pub(crate) const NOT_SUPPORTED: c_int = 801;
 
+/// No error of CUDA's: what the call waits for has not happened yet.
+pub(crate) const WAIT: c_int = c_int::MIN;
+
 pub(crate) struct World {
     pub(crate) settings: Settings,
     pub(crate) initialized: bool,

@@ -24,6 +24,7 @@ mod sync;
 
 pub use buffer::{Bounds, Buffer, HeapBuffer, MemoryKind, NoMemory};
 pub use cuda::nvrtc::{Compiler, Target};
+pub use cuda::stream::{Place, ProgramStream, Turn};
 pub use device::{Copying, DeviceFailure, MOST_CONSTANT, MemoryClass, class_at, kind_at, surely_host};
 pub use fork::forked;
 pub use gpu::{Gpus, look_for, sees_cuda};

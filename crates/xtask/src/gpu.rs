@@ -62,6 +62,7 @@ pub(crate) fn on_double(project: &Project, library: &Library) -> Result<Tally> {
     for (driver, how) in [(&with_kernels, "with kernels"), (&without, "without kernels")] {
         local(project, library, driver, how, &mut tally)?;
     }
+    streams(project, library, &with_kernels, &mut tally)?;
     own(project, library, &without, &mut tally)?;
     Ok(tally)
 }
@@ -79,6 +80,7 @@ pub(crate) fn run(project: &Project) -> Result<bool> {
         let mut tally = Tally::default();
         suite(project, &library, &Driver::Real, &mut tally)?;
         local(project, &library, &Driver::Real, "by the real driver", &mut tally)?;
+        streams(project, &library, &Driver::Real, &mut tally)?;
         Ok(tally)
     })]))
 }
@@ -186,6 +188,22 @@ fn local(project: &Project, library: &Library, driver: &Driver, how: &str, tally
     cc::build(library, &unit)?;
     let job = driver.job(library, 1, &unit.output, Fabric::SHM)?;
     tally.check(&format!("packing and reducing at one rank, {how}"), passed(&job).map(drop));
+    Ok(())
+}
+
+/// Operations on streams of the program's.
+fn streams(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    let unit = program(project, &project.folder("gpu/bin")?, "tests/gpu/streams.c");
+    cc::build(library, &unit)?;
+    for (ranks, fabric, seed) in
+        [(1, Fabric::SHM, "1"), (2, Fabric::SHM, "2"), (3, Fabric::TCP, "3"), (4, Fabric::SHM, "4")]
+    {
+        let job = driver.job(library, ranks, &unit.output, fabric)?.env("BANYAN_TEST_CUDA_SEED", seed);
+        let title = format!("operations on streams -n {ranks} over {}", fabric.name());
+        tally.check(&title, passed(&job).map(drop));
+    }
+    let refused = driver.job(library, 1, &unit.output, Fabric::SHM)?.arg("serialized");
+    tally.check("streams below MPI_THREAD_MULTIPLE are refused", passed(&refused).map(drop));
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::driver::{self, Api, Handle, IpcHandle, SUCCESS};
-use super::nvrtc;
+use super::{nvrtc, stream};
 use crate::device::{Device, DeviceFailure};
 use crate::kernel::{Code, Launch, Value};
 use crate::scratch::Spare;
@@ -294,7 +294,8 @@ impl Device for CudaDevice {
     unsafe fn free(&self, address: *mut u8, len: usize) {
         let mut state = self.lock();
         state.spare.put(address, len);
-        let least = state.spare.least_used(MOST_SPARE);
+        // `cuMemFree` waits for what the device does, which may wait for us.
+        let least = if stream::is_waiting() { None } else { state.spare.least_used(MOST_SPARE) };
         drop(state);
         if let Some(address) = least {
             // SAFETY: memory of `allocate` that nobody uses any more.

@@ -49,6 +49,12 @@ pub(super) const NON_BLOCKING: c_uint = sys::CUstream_flags::CU_STREAM_NON_BLOCK
 pub(super) const ENABLE_PEERS: c_uint = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as c_uint;
 /// Events are polled, not timed.
 pub(super) const NO_TIMING: c_uint = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+/// Who waits for an event sleeps.
+pub(super) const SLEEPS: c_uint = sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint;
+/// A stream waits until a number in memory is at least what it was told, where numbers go round.
+pub(super) const AT_LEAST: c_uint = sys::CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ as c_uint;
+/// Pinned memory that all devices reach at the host's address.
+pub(super) const PORTABLE: c_uint = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
 
 functions! {
     /// The driver's functions, those that it has.
@@ -68,6 +74,11 @@ functions! {
     cuEventRecord = "cuEventRecord" (event: Handle, stream: Handle);
     cuEventQuery = "cuEventQuery" (event: Handle);
     cuEventDestroy = "cuEventDestroy_v2" (event: Handle);
+    cuEventSynchronize = "cuEventSynchronize" (event: Handle);
+    cuStreamGetCtx = "cuStreamGetCtx" (stream: Handle, context: *mut Handle);
+    cuStreamWaitValue32 = "cuStreamWaitValue32_v2" (stream: Handle, at: DevicePointer, value: c_uint, flags: c_uint);
+    cuMemHostAlloc = "cuMemHostAlloc" (address: *mut *mut c_void, bytes: usize, flags: c_uint);
+    cuMemFreeHost = "cuMemFreeHost" (address: *mut c_void);
     cuStreamSynchronize = "cuStreamSynchronize" (stream: Handle);
     cuMemcpy = "cuMemcpy" (to: DevicePointer, from: DevicePointer, bytes: usize);
     cuMemcpyAsync = "cuMemcpyAsync" (to: DevicePointer, from: DevicePointer, bytes: usize, stream: Handle);

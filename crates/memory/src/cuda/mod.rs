@@ -5,6 +5,7 @@ mod device;
 mod driver;
 mod library;
 pub(crate) mod nvrtc;
+pub(crate) mod stream;
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
@@ -73,6 +74,17 @@ pub(crate) fn look() {
     }
 }
 
+/// The driver's functions, once they are used.
+static API: OnceLock<Api> = OnceLock::new();
+
+/// The driver's functions, if users' pointers are looked at and the driver is there.
+fn api() -> Option<&'static Api> {
+    if !is_looking() {
+        return None;
+    }
+    API.get().or_else(|| Api::find(false).map(|api| API.get_or_init(|| api)))
+}
+
 /// Users' pointers are looked at.
 static LOOKING: AtomicBool = AtomicBool::new(false);
 
@@ -120,7 +132,7 @@ impl Finder for Cuda {
 impl Driver {
     fn new(api: Api) -> Driver {
         // Devices keep it, and are never gone.
-        let api = Box::leak(Box::new(api));
+        let api = API.get_or_init(|| api);
         Driver { api, devices: Mutex::default(), known: RwLock::default() }
     }
 

@@ -1,0 +1,177 @@
+//! A stream of the program's, in whose order something is done by the processor: it begins when what the stream held before is over, and what
+//! the stream gets later waits until it has ended. An event says the one; for the other the stream waits for a number in memory of the
+//! host, which the processor writes. Neither keeps any thread of the driver's busy.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use super::driver::{self, Api, Handle, SUCCESS};
+use crate::device::DeviceFailure;
+
+/// A stream of the program's, and how often it was told to wait.
+#[derive(Debug)]
+pub struct ProgramStream {
+    stream: Handle,
+    context: Handle,
+    /// Pinned memory for a number: that of the last [`Turn`] which has ended.
+    ended: *mut u32,
+    told: AtomicU32,
+}
+
+// SAFETY: the memory behind `ended` is reached as an atomic number only.
+unsafe impl Send for ProgramStream {}
+// SAFETY: as above.
+unsafe impl Sync for ProgramStream {}
+
+/// A place in a stream.
+#[derive(Debug)]
+pub struct Place {
+    event: Handle,
+    context: Handle,
+}
+
+/// For this the stream waits; turns end in the order in which they were taken.
+#[must_use = "the stream waits until it has ended"]
+#[derive(Debug)]
+pub struct Turn(u32);
+
+/// Streams that wait for a turn. Until there are none, nothing may be asked of a driver that waits for all of a device's work.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// True if a stream waits for the processor: the driver must not be asked to wait for the streams of a device.
+pub(super) fn is_waiting() -> bool {
+    WAITING.load(Ordering::Relaxed) > 0
+}
+
+fn api() -> Result<&'static Api, DeviceFailure> {
+    super::api()
+        .ok_or_else(|| DeviceFailure { what: "no CUDA driver is in use, so there are no streams".to_owned() })
+}
+
+/// Calls the driver in a context; the program's own is current again afterwards.
+fn within<T>(
+    context: Handle,
+    what: &str,
+    work: impl FnOnce(&Api) -> Result<T, c_int>,
+) -> Result<T, DeviceFailure> {
+    let api = api()?;
+    let failure = |error| DeviceFailure {
+        what: format!(
+            "{what} fails: CUDA says {}; a stream must be there until all that was enqueued on it is over",
+            api.describe(error)
+        ),
+    };
+    // SAFETY: the driver refuses a context that is gone.
+    checked(unsafe { api.cuCtxPushCurrent(context) }).map_err(failure)?;
+    let done = work(api);
+    let mut popped = 0;
+    // SAFETY: the context that was pushed above.
+    unsafe { api.cuCtxPopCurrent(&raw mut popped) };
+    done.map_err(failure)
+}
+
+fn checked(error: c_int) -> Result<(), c_int> {
+    if error == SUCCESS { Ok(()) } else { Err(error) }
+}
+
+impl ProgramStream {
+    /// The stream behind a `CUstream` or `cudaStream_t`.
+    ///
+    /// # Errors
+    /// Why that cannot be: no driver is in use, or it knows no such stream.
+    pub fn new(stream: usize) -> Result<ProgramStream, DeviceFailure> {
+        let api = api()?;
+        let mut context = 0;
+        // SAFETY: room for a context; the driver checks the stream.
+        if let Err(error) = checked(unsafe { api.cuStreamGetCtx(stream, &raw mut context) }) {
+            let what =
+                format!("the stream {stream:#x} is none of this process: CUDA says {}", api.describe(error));
+            return Err(DeviceFailure { what });
+        }
+        let ended = within(context, "taking pinned memory for a stream", |api| {
+            let mut ended: *mut c_void = std::ptr::null_mut();
+            // SAFETY: room for an address.
+            checked(unsafe { api.cuMemHostAlloc(&raw mut ended, size_of::<u32>(), driver::PORTABLE) })?;
+            // SAFETY: new memory of that size.
+            unsafe { ended.cast::<u32>().write(0) };
+            Ok(ended.cast())
+        })?;
+        Ok(ProgramStream { stream, context, ended, told: AtomicU32::new(0) })
+    }
+
+    /// Where the stream is now: what it gets later comes behind.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn place(&self) -> Result<Place, DeviceFailure> {
+        let mut place = Place { event: 0, context: self.context };
+        within(self.context, "marking a place in a stream", |api| {
+            // SAFETY: room for an event.
+            checked(unsafe { api.cuEventCreate(&raw mut place.event, driver::NO_TIMING | driver::SLEEPS) })?;
+            // SAFETY: an event of the stream's context; the driver checks the stream.
+            checked(unsafe { api.cuEventRecord(place.event, self.stream) })
+        })?;
+        Ok(place)
+    }
+
+    /// From here on the stream waits until the turn has ended. Turns are taken one after the other.
+    ///
+    /// # Errors
+    /// What the driver says; the stream does not wait then.
+    pub fn take_turn(&self) -> Result<Turn, DeviceFailure> {
+        let number = self.told.load(Ordering::Relaxed).wrapping_add(1);
+        within(self.context, "making a stream wait", |api| {
+            // SAFETY: pinned memory that stays as long as this; the driver checks the stream.
+            checked(unsafe {
+                api.cuStreamWaitValue32(self.stream, self.ended as usize, number as c_uint, driver::AT_LEAST)
+            })
+        })?;
+        WAITING.fetch_add(1, Ordering::Relaxed);
+        self.told.store(number, Ordering::Relaxed);
+        Ok(Turn(number))
+    }
+
+    /// The stream goes on behind this turn, and behind all that were taken before.
+    pub fn end_turn(&self, turn: Turn) {
+        // SAFETY: memory of ours, aligned, and reached as an atomic number only.
+        unsafe { AtomicU32::from_ptr(self.ended) }.store(turn.0, Ordering::Release);
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for ProgramStream {
+    fn drop(&mut self) {
+        if is_waiting() {
+            // `cuMemFreeHost` would wait, too: the number is left to the driver.
+            return;
+        }
+        let _ = within(self.context, "freeing pinned memory", |api| {
+            // SAFETY: memory of `new`; the stream waits for no turn any more.
+            checked(unsafe { api.cuMemFreeHost(self.ended.cast()) })
+        });
+    }
+}
+
+impl Place {
+    /// Waits until all that the stream held before is over.
+    ///
+    /// # Errors
+    /// What became of it.
+    pub fn wait(&self) -> Result<(), DeviceFailure> {
+        within(self.context, "waiting for a stream", |api| {
+            // SAFETY: an event that was recorded.
+            checked(unsafe { api.cuEventSynchronize(self.event) })
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.event != 0 {
+            let _ = within(self.context, "ending an event", |api| {
+                // SAFETY: nobody uses the event any more.
+                checked(unsafe { api.cuEventDestroy(self.event) })
+            });
+        }
+    }
+}
