@@ -109,6 +109,12 @@ pub trait Messenger {
     /// The shared buffers, where ranks have some.
     type Shared: SharedBuffers;
 
+    /// True if a message of so many bytes to or from this rank had better be given memory of a device itself than the host's copy of it:
+    /// devices copy between both processes.
+    fn moves_devices(&mut self, _rank: u32, _bytes: u64) -> bool {
+        false
+    }
+
     /// Starts a send. `None`: it is complete already, the bytes are copied. Otherwise the memory behind `data` must
     /// stay, unchanged, until the operation is over.
     fn send(&mut self, to: u32, key: Key, data: &Data) -> Option<OpId>;

@@ -3,6 +3,7 @@
 use banyan_coll::{self as coll, OpId};
 use banyan_datatype::Data;
 use banyan_p2p::{self as p2p, Started};
+use banyan_transport::Port;
 
 use crate::coll_state::{CollState, CommBuffers};
 use crate::ports::Ports;
@@ -62,6 +63,12 @@ impl Messages<'_> {
 
 impl<'a> coll::Messenger for Messages<'a> {
     type Shared = &'a CommBuffers;
+
+    fn moves_devices(&mut self, rank: u32, bytes: u64) -> bool {
+        // What is not longer goes through the fabric's frames in any case.
+        let Some(peer) = self.coll_state.group.peer(rank) else { return false };
+        bytes > self.ports.caps(peer).eager as u64 && self.ports.reads_devices(peer)
+    }
 
     fn send(&mut self, to: u32, key: coll::Key, data: &Data) -> Option<OpId> {
         let peer = self.coll_state.group.peer(to)?;

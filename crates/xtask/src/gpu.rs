@@ -63,6 +63,7 @@ pub(crate) fn on_double(project: &Project, library: &Library) -> Result<Tally> {
         local(project, library, driver, how, &mut tally)?;
     }
     streams(project, library, &with_kernels, &mut tally)?;
+    peers(project, library, &with_kernels, &mut tally)?;
     own(project, library, &without, &mut tally)?;
     Ok(tally)
 }
@@ -204,6 +205,33 @@ fn streams(project: &Project, library: &Library, driver: &Driver, tally: &mut Ta
     }
     let refused = driver.job(library, 1, &unit.output, Fabric::SHM)?.arg("serialized");
     tally.check("streams below MPI_THREAD_MULTIPLE are refused", passed(&refused).map(drop));
+    Ok(())
+}
+
+/// Algorithms that send messages, whose long ones go from device to device.
+const MESSAGES: [&str; 2] = [
+    "allreduce=ring,bcast=binomial,alltoall=pairwise,allgather=ring,reduce_scatter_block=pairwise",
+    "allreduce=rabenseifner,bcast=chain,alltoall=bruck,allgather=bruck,reduce_scatter_block=doubling",
+];
+
+/// Collectives between devices of several processes.
+fn peers(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    let unit = program(project, &project.folder("gpu/bin")?, "tests/gpu/peers.c");
+    cc::build(library, &unit)?;
+    for (ranks, ipc) in [(2, true), (3, true), (4, true), (3, false)] {
+        for algorithms in MESSAGES {
+            let job = driver.job(library, ranks, &unit.output, Fabric::SHM)?.env("BANYAN_COLL", algorithms);
+            let job = job
+                .env("BANYAN_TEST_CUDA_IPC", if ipc { "1" } else { "0" })
+                .env("BANYAN_TEST_CUDA_SAYS", "1");
+            let checked = passed(&job).and_then(|output| match output.contains("is mapped") {
+                mapped if mapped == ipc => Ok(()),
+                mapped => bail!("memory of a process was mapped: {mapped}"),
+            });
+            let with = if ipc { "with" } else { "without" };
+            tally.check(&format!("collectives by messages {with} IPC -n {ranks}: {algorithms}"), checked);
+        }
+    }
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use super::ExecutionState;
 use super::mirror::are_over;
 use super::packed::{Incoming, PIECE};
 use crate::view::{View, elements};
-use crate::{Buf, Merge, Op, Side, Span, Step};
+use crate::{Buf, Merge, Messenger, Op, Side, Span, Step};
 
 /// A step that a device carries out.
 #[derive(Debug, Default)]
@@ -139,6 +139,29 @@ impl ExecutionState {
         Some(OnDevice { scratch, ..OnDevice::default() })
     }
 
+    /// True if a step is a message that goes from or to the memory of a device itself, and had better do so.
+    pub(super) fn may_be_direct(&self, step: &Step, io: &mut impl Messenger) -> bool {
+        let (rank, span) = match *step {
+            Step::Send { to, from, .. } => (to, from),
+            Step::Recv { from, into, .. } => (from, into),
+            _ => return false,
+        };
+        let lies_there = self.operand(span).is_some_and(|operand| operand.data(self.range(span).1).is_some());
+        lies_there && io.moves_devices(rank, span.len * self.shape.unit)
+    }
+
+    /// Where elements land that a device combines with others: in its own memory, if they had better come there.
+    pub(super) fn landing_on_device(
+        &mut self,
+        index: usize,
+        (from, into): (u32, Span),
+        io: &mut impl Messenger,
+    ) -> Option<Buffer> {
+        let moves = self.is_on_device(index) && io.moves_devices(from, into.len * self.shape.unit);
+        let reach = moves.then(|| reach(self.element_type(), into.len))?;
+        Some(self.under_way(index).take(reach))
+    }
+
     /// The operand of a device that a span lies in.
     fn operand(&self, span: Span) -> Option<&View> {
         let operand = self.mirror.as_ref()?.operands.get(self.at(span).0);
@@ -146,7 +169,7 @@ impl ExecutionState {
     }
 
     /// The memory that holds a span: a device's, or the host's.
-    fn home(&self, span: Span) -> &View {
+    pub(super) fn home(&self, span: Span) -> &View {
         self.operand(span).unwrap_or(&self.views[self.at(span).0])
     }
 
@@ -181,6 +204,7 @@ impl ExecutionState {
         let (incoming, landing) = match incoming {
             Incoming::InPlace => (self.elements(merge.into), None),
             Incoming::Landed(landing) => (landing.clone(), Some(landing)),
+            Incoming::OnDevice(landing) => (landing, None),
             // It may be gone before the device has read it.
             Incoming::ReadOnly(shared) => {
                 let ty = self.element_type().clone();

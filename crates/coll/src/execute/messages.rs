@@ -25,7 +25,8 @@ impl ExecutionState {
             return result.map(|_| Tried::Over);
         }
         let (buf, range) = self.range(from);
-        let (data, stage) = match self.views[buf].data(range) {
+        let view = if self.is_direct(index) { self.home(from) } else { &self.views[buf] };
+        let (data, stage) = match view.data(range) {
             Some(data) => (data, None),
             None => {
                 let stage = self.work.spare.take(range.1);
@@ -55,7 +56,15 @@ impl ExecutionState {
         io: &mut impl Messenger,
     ) -> Result<Tried<UserReduction>, Fault> {
         if let StepState::Open = self.work.state(index) {
-            let (data, stage) = self.landing(into, merge);
+            let on_device = self.landing_on_device(index, (from, into), io);
+            let direct = self.is_direct(index).then(|| self.home(into).data(self.range(into).1)).flatten();
+            let (data, stage) = match (on_device, direct) {
+                (Some(landing), _) => {
+                    (Data::typed(landing.clone(), into.len, self.element_type()), Some(landing))
+                }
+                (None, Some(data)) => (data, None),
+                (None, None) => self.landing(into, merge),
+            };
             let op = io.recv(from, self.key(key), &data);
             self.work.change(index, StepState::AwaitMessage(op, stage));
         }
@@ -74,7 +83,11 @@ impl ExecutionState {
             return Err(Fault::Length { from, sent, room });
         }
         if let Some(merge) = merge {
-            let incoming = stage.map_or(Incoming::InPlace, Incoming::Landed);
+            let incoming = match stage {
+                None => Incoming::InPlace,
+                Some(landing) if landing.kind().is_host_accessible() => Incoming::Landed(landing),
+                Some(landing) => Incoming::OnDevice(landing),
+            };
             return self.merge(index, merge, incoming);
         }
         if let Some(stage) = stage {

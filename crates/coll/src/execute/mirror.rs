@@ -39,6 +39,8 @@ enum Progress {
     AwaitWriteBack(Vec<Copies>),
     /// The device carries it out.
     OnDevice(OnDevice),
+    /// A message from or to the device's memory itself.
+    Direct,
 }
 
 impl Mirror {
@@ -47,7 +49,7 @@ impl Mirror {
         let under_way = |step: &Progress| match step {
             Progress::AwaitFetch(copies) | Progress::AwaitWriteBack(copies) => !copies.is_empty(),
             Progress::OnDevice(step) => step.has_begun(),
-            Progress::Untried | Progress::Fetched => false,
+            Progress::Untried | Progress::Fetched | Progress::Direct => false,
         };
         !self.first.is_empty() || self.steps.iter().any(under_way)
     }
@@ -203,11 +205,19 @@ impl ExecutionState {
         if let Progress::Untried = self.progress(index) {
             *self.progress(index) = match self.on_device(&step) {
                 Some(on_device) => Progress::OnDevice(on_device),
+                None if self.may_be_direct(&step, io) => Progress::Direct,
                 None => Progress::AwaitFetch(self.exchange(self.reads(&step), true)),
             };
         }
         match self.progress(index) {
             Progress::OnDevice(_) => return self.try_on_device(index, io),
+            Progress::Direct => {
+                let tried = self.try_step(index, io)?;
+                if let Tried::Over = tried {
+                    self.are_fetched(self.writes(&step), false);
+                }
+                return Ok(tried);
+            }
             Progress::AwaitWriteBack(copies) => {
                 if !are_over(copies) {
                     return Ok(Tried::NotYet);
@@ -260,6 +270,12 @@ impl ExecutionState {
     pub(super) fn is_on_device(&self, index: usize) -> bool {
         let step = self.mirror.as_ref().and_then(|mirror| mirror.steps.get(index));
         matches!(step, Some(Progress::OnDevice(_)))
+    }
+
+    /// True if a step is a message from or to the device's memory itself.
+    pub(super) fn is_direct(&self, index: usize) -> bool {
+        let step = self.mirror.as_ref().and_then(|mirror| mirror.steps.get(index));
+        matches!(step, Some(Progress::Direct))
     }
 
     /// A step that the device carries out.

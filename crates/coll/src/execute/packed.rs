@@ -16,6 +16,8 @@ pub(super) enum Incoming {
     InPlace,
     /// In memory of this execution.
     Landed(Buffer),
+    /// In memory of the device that carries the step out.
+    OnDevice(Buffer),
     /// In shared memory, which must not be written.
     ReadOnly(Buffer),
 }
@@ -231,6 +233,7 @@ impl ExecutionState {
             Incoming::InPlace => return self.combine(index, with, into, count, None),
             Incoming::Landed(landing) => (landing.clone(), Some(landing)),
             Incoming::ReadOnly(shared) => (shared, None),
+            Incoming::OnDevice(_) => unreachable!("the host carries the step out"),
         };
         if self.lands_right(&merge) {
             return self.combine(index, with, input, count, landing);

@@ -136,6 +136,10 @@ pub(crate) struct Port<'a> {
 impl Messenger for Port<'_> {
     type Shared = Self;
 
+    fn moves_devices(&mut self, _rank: u32, _bytes: u64) -> bool {
+        self.net.random.one_in(2)
+    }
+
     fn send(&mut self, to: u32, key: Key, data: &Data) -> Option<OpId> {
         let queue = (self.rank, to, key);
         if self.net.random.one_in(2) {

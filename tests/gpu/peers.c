@@ -1,0 +1,93 @@
+/* Collectives of long data on devices of the processes of one host, by algorithms that send messages (BANYAN_COLL says which). */
+#include "../c/check.h"
+#include "device.h"
+
+enum { INTS = 70000, BYTES = INTS * 4 };
+
+static int rank, ranks, *here;
+
+/* The i-th int that a rank gives in block b. */
+static int value(int who, int b, int i)
+{
+    return who * 1000 + b * 100 + i % 97;
+}
+
+static void give(device_ptr to, int blocks)
+{
+    for (int b = 0; b < blocks; b++)
+        for (int i = 0; i < INTS; i++)
+            here[b * INTS + i] = value(rank, b, i);
+    to_device(to, here, (size_t)blocks * BYTES);
+}
+
+static const int *got(device_ptr from, int blocks)
+{
+    from_device(here, from, (size_t)blocks * BYTES);
+    return here;
+}
+
+static int sum(int b, int i)
+{
+    int all = 0;
+    for (int r = 0; r < ranks; r++)
+        all += value(r, b, i);
+    return all;
+}
+
+#define ALL(blocks, expected)                                                     \
+    do {                                                                          \
+        int wrong_ones = 0;                                                       \
+        for (int b = 0; b < (blocks); b++)                                        \
+            for (int i = 0; i < INTS; i++)                                        \
+                wrong_ones += result[b * INTS + i] != (expected);                 \
+        CHECK(wrong_ones == 0);                                                   \
+    } while (0)
+
+int main(void)
+{
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    use_device(rank);
+    here = malloc((size_t)ranks * BYTES);
+    device_ptr send = device_alloc((size_t)ranks * BYTES), recv = device_alloc((size_t)ranks * BYTES);
+    const int *result;
+    for (int round = 0; round < 3; round++) {
+        give(send, ranks);
+        OK(MPI_Allreduce((void *)send, (void *)recv, INTS * ranks, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+        result = got(recv, ranks);
+        ALL(ranks, sum(b, i));
+        give(recv, ranks);
+        OK(MPI_Allreduce(MPI_IN_PLACE, (void *)recv, INTS * ranks, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+        result = got(recv, ranks);
+        ALL(ranks, sum(b, i));
+        give(send, 1);
+        OK(MPI_Bcast((void *)send, INTS, MPI_INT, round % ranks, MPI_COMM_WORLD));
+        result = got(send, 1);
+        ALL(1, value(round % ranks, 0, i));
+        give(send, ranks);
+        OK(MPI_Alltoall((void *)send, INTS, MPI_INT, (void *)recv, INTS, MPI_INT, MPI_COMM_WORLD));
+        result = got(recv, ranks);
+        ALL(ranks, value(b, rank, i));
+        OK(MPI_Alltoall(MPI_IN_PLACE, INTS, MPI_INT, (void *)send, INTS, MPI_INT, MPI_COMM_WORLD));
+        result = got(send, ranks);
+        ALL(ranks, value(b, rank, i));
+        give(send, ranks);
+        OK(MPI_Allgather((void *)send, INTS, MPI_INT, (void *)recv, INTS, MPI_INT, MPI_COMM_WORLD));
+        result = got(recv, ranks);
+        ALL(ranks, value(b, 0, i));
+        OK(MPI_Reduce_scatter_block((void *)send, (void *)recv, INTS, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+        result = got(recv, 1);
+        ALL(1, sum(rank, i));
+        /* One rank's buffer is the host's. */
+        give(send, 1);
+        int *mine = malloc(BYTES);
+        from_device(mine, send, BYTES);
+        OK(MPI_Allreduce(rank == 0 ? (void *)mine : (void *)send, (void *)recv, INTS, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+        result = got(recv, 1);
+        ALL(1, sum(0, i));
+        free(mine);
+    }
+    free(here);
+    return finish();
+}
