@@ -112,3 +112,15 @@ fn run(task: Task) -> Result<bool> {
         Task::Stranger(options) => hosts::stranger::run(&options).map(|()| true),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn options_do_not_contradict_each_other() {
+        Cli::command().debug_assert();
+    }
+}

@@ -29,7 +29,7 @@ const LATENCY: &str = "latency";
 
 /// What is measured.
 #[derive(Args)]
-pub(super) struct Options {
+pub(super) struct Wanted {
     /// Measure beside perftest, MPICH and Open MPI, so many times by turns, in place of the tests
     #[arg(long = "figures", value_name = "ROUNDS", conflicts_with_all = ["command", "here"])]
     pub(super) rounds: Option<usize>,
@@ -63,7 +63,7 @@ impl Who {
     }
 }
 
-impl Options {
+impl Wanted {
     /// Who is measured, in turn.
     fn who(&self) -> Vec<Who> {
         let wanted = |who: &Who| self.only.is_empty() || self.only.contains(who);
@@ -85,7 +85,7 @@ const RANK: &str = "rank=${BANYAN_RANK:-${PMI_RANK:-$OMPI_COMM_WORLD_RANK}}; [ $
     export UCX_NET_DEVICES; exec taskset -c $rank \"$0\" \"$@\"";
 
 /// Builds what is measured, and gives the command that measures.
-pub(super) fn command(project: &Project, options: &Options) -> Result<Vec<String>> {
+pub(super) fn command(project: &Project, options: &Wanted) -> Result<Vec<String>> {
     if let Some(missing) = debian::packages(project, &["perftest"])? {
         bail!("perftest is not there: {}", missing.reason);
     }
@@ -116,7 +116,7 @@ fn program(project: &Project, kind: Kind, name: &str) -> PathBuf {
 }
 
 /// Measures, where the devices are.
-pub(super) fn run(project: &Project, options: &Options) -> Result<()> {
+pub(super) fn run(project: &Project, options: &Wanted) -> Result<()> {
     let devices = RdmaPort::devices();
     let first = devices.first().context("no RDMA device here")?.clone();
     let second = devices.get(1).unwrap_or(&first).clone();

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum as _};
 
+use self::figures::Wanted;
 use self::guest::{Devices, Guest};
 use self::jobs::Which;
 use crate::library::{Kind, Library};
@@ -39,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long)]
     devices: Option<Devices>,
     #[command(flatten)]
-    figures: figures::Options,
+    figures: Wanted,
     /// A command in place of the tests; as root, if it runs in a guest
     #[arg(last = true)]
     command: Vec<String>,
