@@ -2,13 +2,14 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
+use crate::codes::{
+    Handle, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_INITIALIZED,
+    NOT_READY, NOT_SUPPORTED, OUT_OF_MEMORY, PEER_ACCESS_ALREADY_ENABLED, WAIT,
+};
 use crate::ipc::IpcHandle;
 use crate::memory::Kind;
 use crate::streams::Work;
-use crate::world::{
-    self, Handle, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_INITIALIZED,
-    NOT_READY, NOT_SUPPORTED, OUT_OF_MEMORY, PEER_ACCESS_ALREADY_ENABLED, WAIT, World,
-};
+use crate::world::{self, World};
 
 type Done = Result<(), c_int>;
 

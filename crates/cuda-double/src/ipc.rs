@@ -3,8 +3,9 @@
 use std::ffi::c_int;
 use std::os::fd::OwnedFd;
 
+use crate::codes::{ALREADY_MAPPED, INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED};
 use crate::memory::Kind;
-use crate::world::{ALREADY_MAPPED, INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED, World};
+use crate::world::World;
 
 /// A `CUipcMemHandle`.
 #[repr(C)]

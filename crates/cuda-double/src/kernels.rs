@@ -15,8 +15,8 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
+use crate::codes::{Handle, INVALID_VALUE, NOT_FOUND};
 use crate::memory::Memory;
-use crate::world::{Handle, INVALID_VALUE, NOT_FOUND};
 
 /// What a library says of a kernel.
 #[repr(C)]

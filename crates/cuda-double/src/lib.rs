@@ -22,6 +22,7 @@
 )]
 #![allow(missing_docs, reason = "as above")]
 
+mod codes;
 pub mod compile;
 mod exported;
 mod ipc;

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
 
-use crate::world::{Handle, INVALID_VALUE, OUT_OF_MEMORY};
+use crate::codes::{Handle, INVALID_VALUE, OUT_OF_MEMORY};
 
 /// What an allocation is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
+use crate::codes::{Handle, INVALID_HANDLE, NOT_READY, WAIT};
 use crate::kernels::Run;
 use crate::memory::Memory;
-use crate::world::{Handle, INVALID_HANDLE, NOT_READY, WAIT};
 
 /// A piece of work on a stream.
 pub(crate) enum Work {

@@ -8,6 +8,7 @@ mod costs;
 mod debian;
 mod demo;
 mod docs;
+mod generated;
 mod gpu;
 mod hosts;
 mod hot;

@@ -7,7 +7,6 @@ use banyan_datatype::{Data, TypeArc};
 use banyan_memory::{Buffer, Copying, HeapBuffer, Scratch};
 
 use super::ExecutionState;
-use super::mirror::are_over;
 use super::packed::{Incoming, PIECE};
 use crate::view::{View, elements};
 use crate::{Buf, Merge, Messenger, Op, Side, Span, Step};
@@ -45,6 +44,12 @@ fn reach(ty: &TypeArc, count: u64) -> usize {
 
 /// Operands begin at multiples of this in scratch memory, in bytes.
 const ALIGN: usize = 16;
+
+/// True once all copies are over.
+pub(super) fn are_over(copies: &mut Vec<Copies>) -> bool {
+    copies.retain_mut(|copy| !copy.are_over());
+    copies.is_empty()
+}
 
 impl OnDevice {
     /// True once the device has something to do, or has done it.

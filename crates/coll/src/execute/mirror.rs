@@ -6,7 +6,7 @@ use banyan_datatype::Data;
 use banyan_datatype::device::{Copies, Reduction};
 use banyan_memory::HeapBuffer;
 
-use super::device::OnDevice;
+use super::device::{OnDevice, are_over};
 use super::ranges::Ranges;
 use super::step::Tried;
 use super::{ExecutionState, UserReduction};
@@ -53,12 +53,6 @@ impl Mirror {
         };
         !self.first.is_empty() || self.steps.iter().any(under_way)
     }
-}
-
-/// True once all copies are over.
-pub(super) fn are_over(copies: &mut Vec<Copies>) -> bool {
-    copies.retain_mut(|copy| !copy.are_over());
-    copies.is_empty()
 }
 
 impl View {

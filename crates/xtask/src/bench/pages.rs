@@ -10,7 +10,7 @@ use super::record::Record;
 use super::results::{Machine, OURS};
 use super::table::{self, Style};
 use super::{page, targets};
-use crate::docs::with_middle;
+use crate::generated::with_middle;
 use crate::project;
 
 /// Where pages and kept records are, and the page that lists them.
@@ -154,7 +154,7 @@ mod tests {
 
     use super::super::record::tests::record;
     use super::*;
-    use crate::docs::{BEGIN, END};
+    use crate::generated::{BEGIN, END};
 
     /// A repository with nothing but the pages that name all processors, which goes with the value.
     struct Root(PathBuf);
