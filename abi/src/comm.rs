@@ -297,18 +297,18 @@ pub(crate) fn give_or_null(to: Ptr<MPI_Comm>, comm: Option<Arc<Comm>>) -> Result
     }
 }
 
-fn dup(comm: MPI_Comm, info: Option<&Info>, newcomm: Ptr<MPI_Comm>) -> Result<()> {
+fn dup(comm: MPI_Comm, newcomm: Ptr<MPI_Comm>, make: impl FnOnce(&Comm) -> Result<Arc<Comm>>) -> Result<()> {
     newcomm.set(MPI_COMM_NULL)?;
     let old = lookup(comm)?;
     // The new context first: all members must count it, also where an attribute's callback then fails.
-    let new = old.dup(info)?;
+    let new = make(&old)?;
     let attributes = old.attributes.copies(comm.0)?;
     give(newcomm, new, attributes)
 }
 
 fn idup(comm: MPI_Comm, info: Option<&Info>, newcomm: Ptr<MPI_Comm>, to: Ptr<MPI_Request>) -> Result<()> {
     // Members derive the new context without a message, so it is done at once.
-    dup(comm, info, newcomm)?;
+    dup(comm, newcomm, |old| old.dup(info))?;
     request::give(to, Operation::done(Status::EMPTY), comm)
 }
 
@@ -358,12 +358,12 @@ mpi! {
     }
 
     fn MPI_Comm_dup(comm, newcomm) on comm gives newcomm {
-        dup(comm, None, newcomm)
+        dup(comm, newcomm, |old| old.dup(None))
     }
 
     fn MPI_Comm_dup_with_info(comm, info, newcomm) on comm gives newcomm {
         let info = info::optional(info)?.unwrap_or_default();
-        dup(comm, Some(&info), newcomm)
+        dup(comm, newcomm, |old| old.dup_with_info(&info))
     }
 
     fn MPI_Comm_idup(comm, newcomm, request) on comm gives newcomm, request {

@@ -6,11 +6,14 @@ use banyan_pmi::settings::{
 };
 use banyan_shm::Arena;
 use banyan_topo::ways::class;
-use banyan_topo::{DISTANCES, HardwareMap, KnownWay, KnownWays, Machine, Profile, Way, bound, kept, share};
+use banyan_topo::{
+    DISTANCES, HardwareMap, HostMap, KnownWay, KnownWays, Machine, Profile, Way, bound, kept, share,
+};
 
 use crate::Trouble;
 use crate::binding::default_parts;
 use crate::environment::check;
+use crate::explain_gpus;
 use crate::machine::{origin, shown};
 
 /// The answer to `--explain`: about long messages, RDMA devices, or a collective.
@@ -130,23 +133,40 @@ fn found(bytes: u64, known: &KnownWays) -> String {
 /// # Errors
 /// If `what` names no collective or size, or a setting is wrong.
 fn collective(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> Result<String, Trouble> {
-    let (kind, bytes) =
-        parse_question(what).map_err(|why| Trouble::usage(format!("--explain {what}: {why}")))?;
+    let usage = |why: String| Trouble::usage(format!("--explain {what}: {why}"));
+    let on_gpus = what.strip_suffix(":gpu");
     let overrides = text(COLL).map_or_else(|| Ok(Overrides::default()), |text| Overrides::parse(&text));
     let overrides = overrides.map_err(|why| Trouble::usage(format!("{COLL}: {why}")))?;
     let by_shm = shares_memory();
     let cores = banyan_topo::usable_cores();
-    let ranks = ranks.unwrap_or(cores.max(2));
+    let host = on_gpus.map(|_| gpu_host()).transpose()?;
+    let usual = host.as_ref().map_or(cores, |host| host.gpus.len() as u32).max(2);
+    let ranks = ranks.unwrap_or(usual);
     let per_node = per_host.unwrap_or(ranks).min(ranks);
     let (profile, _) = machine()?;
-    let tuning = Tuning { overrides, model: Model::of(&profile, ranks.div_ceil(per_node)) };
+    let tuning = Tuning { overrides, model: Model::of(&profile, ranks.div_ceil(per_node)), staged: None };
     let shared = by_shm.then(|| {
         let (inline, scratch) = Arena::sizes(per_node);
         SharedCaps { inline: inline as u64, single_copy: banyan_topo::single_copy(), scratch: scratch as u64 }
     });
+    if let (Some(what), Some(host)) = (on_gpus, host) {
+        let ranks = (ranks, per_node);
+        return explain_gpus::collective(what, &host, ranks, (cores, shared), &tuning).map_err(usage);
+    }
+    let (kind, bytes) = parse_question(what).map_err(usage)?;
     let topology = topology(&Machine::read(), (ranks, per_node), (cores, shared));
     let explained = tuning.explain(kind, bytes, &topology).simulated(&tuning);
     Ok(format!("{explained}{}", costs(profile, &topology)))
+}
+
+/// This host with its GPUs, by the topology file or the system.
+fn gpu_host() -> Result<HostMap, Trouble> {
+    let text = HardwareMap::setting(text(TOPOLOGY).as_deref());
+    let map = text.and_then(|text| match &*text {
+        "" => Ok(HostMap::here()),
+        text => Ok(HardwareMap::parse(text)?.host(&banyan_topo::hostname())?.clone()),
+    });
+    map.map_err(|why| Trouble::usage(format!("{TOPOLOGY}: {why}")))
 }
 
 /// How the ranks are apart, and what the profile says that things take between them, with what was measured and what is assumed.

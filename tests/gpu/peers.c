@@ -1,4 +1,5 @@
-/* Collectives of long data on devices of the processes of one host, by algorithms that send messages (BANYAN_COLL says which). */
+/* Collectives of long data on devices of the processes of one host, by algorithms that send messages: BANYAN_COLL says which, or with an argument a hint says
+ * that all buffers are on devices. */
 #include "../c/check.h"
 #include "device.h"
 
@@ -43,51 +44,63 @@ static int sum(int b, int i)
         CHECK(wrong_ones == 0);                                                   \
     } while (0)
 
-int main(void)
+int main(int argc, char **argv)
 {
-    MPI_Init(NULL, NULL);
+    MPI_Comm comm = MPI_COMM_WORLD;
+    MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     use_device(rank);
+    if (argc > 1) {
+        MPI_Info info;
+        MPI_Info_create(&info);
+        MPI_Info_set(info, "mpi_assert_memory_alloc_kinds", argv[1]);
+        OK(MPI_Comm_dup_with_info(MPI_COMM_WORLD, info, &comm));
+        MPI_Info_free(&info);
+    }
     here = malloc((size_t)ranks * BYTES);
     device_ptr send = device_alloc((size_t)ranks * BYTES), recv = device_alloc((size_t)ranks * BYTES);
     const int *result;
     for (int round = 0; round < 3; round++) {
         give(send, ranks);
-        OK(MPI_Allreduce((void *)send, (void *)recv, INTS * ranks, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+        OK(MPI_Allreduce((void *)send, (void *)recv, INTS * ranks, MPI_INT, MPI_SUM, comm));
         result = got(recv, ranks);
         ALL(ranks, sum(b, i));
         give(recv, ranks);
-        OK(MPI_Allreduce(MPI_IN_PLACE, (void *)recv, INTS * ranks, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+        OK(MPI_Allreduce(MPI_IN_PLACE, (void *)recv, INTS * ranks, MPI_INT, MPI_SUM, comm));
         result = got(recv, ranks);
         ALL(ranks, sum(b, i));
         give(send, 1);
-        OK(MPI_Bcast((void *)send, INTS, MPI_INT, round % ranks, MPI_COMM_WORLD));
+        OK(MPI_Bcast((void *)send, INTS, MPI_INT, round % ranks, comm));
         result = got(send, 1);
         ALL(1, value(round % ranks, 0, i));
         give(send, ranks);
-        OK(MPI_Alltoall((void *)send, INTS, MPI_INT, (void *)recv, INTS, MPI_INT, MPI_COMM_WORLD));
+        OK(MPI_Alltoall((void *)send, INTS, MPI_INT, (void *)recv, INTS, MPI_INT, comm));
         result = got(recv, ranks);
         ALL(ranks, value(b, rank, i));
-        OK(MPI_Alltoall(MPI_IN_PLACE, INTS, MPI_INT, (void *)send, INTS, MPI_INT, MPI_COMM_WORLD));
+        OK(MPI_Alltoall(MPI_IN_PLACE, INTS, MPI_INT, (void *)send, INTS, MPI_INT, comm));
         result = got(send, ranks);
         ALL(ranks, value(b, rank, i));
         give(send, ranks);
-        OK(MPI_Allgather((void *)send, INTS, MPI_INT, (void *)recv, INTS, MPI_INT, MPI_COMM_WORLD));
+        OK(MPI_Allgather((void *)send, INTS, MPI_INT, (void *)recv, INTS, MPI_INT, comm));
         result = got(recv, ranks);
         ALL(ranks, value(b, 0, i));
-        OK(MPI_Reduce_scatter_block((void *)send, (void *)recv, INTS, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+        OK(MPI_Reduce_scatter_block((void *)send, (void *)recv, INTS, MPI_INT, MPI_SUM, comm));
         result = got(recv, 1);
         ALL(1, sum(rank, i));
+        if (comm != MPI_COMM_WORLD)
+            continue;
         /* One rank's buffer is the host's. */
         give(send, 1);
         int *mine = malloc(BYTES);
         from_device(mine, send, BYTES);
-        OK(MPI_Allreduce(rank == 0 ? (void *)mine : (void *)send, (void *)recv, INTS, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+        OK(MPI_Allreduce(rank == 0 ? (void *)mine : (void *)send, (void *)recv, INTS, MPI_INT, MPI_SUM, comm));
         result = got(recv, 1);
         ALL(1, sum(0, i));
         free(mine);
     }
     free(here);
+    if (comm != MPI_COMM_WORLD)
+        MPI_Comm_free(&comm);
     return finish();
 }

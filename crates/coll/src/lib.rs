@@ -112,4 +112,4 @@ pub use shape::{Blocks, Shape, log2_down, log2_up};
 pub use signature::{ArgKind, Lists, Signature};
 pub use stages::{Composition, Stage, StageBuf, StageGroup};
 pub use topology::{Groups, LEVELS, Location, NodeRanks, Nodes, Order, SharedCaps, Topology};
-pub use tuner::Tuning;
+pub use tuner::{Staged, Tuning};

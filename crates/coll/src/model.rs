@@ -1,6 +1,6 @@
 //! [`Model`]: what the parts of a [`Cost`] take on a machine, by its [`Profile`].
 
-use banyan_topo::{Message, Profile, SingleCopy, Way};
+use banyan_topo::{GpuFigures, GpuLink, Message, Profile, SingleCopy, Way};
 
 use crate::segments::{self, Products};
 use crate::shape::{PAGE, SCRATCH_IN_CACHE};
@@ -63,6 +63,9 @@ const BOTH_WAYS: [f64; 2] = [2.0, 1.0];
 /// 16 us instead of 9.
 const TURN: f64 = 1.25;
 
+/// Seconds, or seconds per byte, of what is not done.
+const NEVER: f64 = 1.0;
+
 /// The most bytes of a block that goes by two copies where each rank has a core: of a longer one a message copies some pieces while
 /// others are copied at the other end.
 const LONGEST_COPIED: f64 = 262_144.0;
@@ -116,6 +119,34 @@ impl Model {
             // The kernel counts the users of each page while it copies, up and down again: the cache line goes from reader to reader.
             shared_byte: 2.0 * close.transfer / PAGE as f64,
             turn: TURN * (profile.system_call + profile.turn),
+        }
+    }
+
+    /// The same machine where the ranks' buffers are memory of GPUs, which copy from each other by these links, level by level: what messages take, and what is done to
+    /// their bytes. Cache lines are the host's.
+    #[must_use]
+    pub fn on_gpus(&self, figures: &GpuFigures, by_level: [GpuLink; LEVELS + 1]) -> Model {
+        let link = |level: usize| {
+            let (kind, host) = (by_level[level], &self.links[level]);
+            let message = &figures.links[kind as usize];
+            // Between hosts the network comes on top.
+            let network = if level == 0 { (host.alpha, host.beta) } else { (0.0, 0.0) };
+            Link {
+                alpha: message.latency + SCHEDULED.0 + network.0,
+                overhead: message.overhead + SCHEDULED.1,
+                beta: message.byte.max(network.1),
+                transfer: host.transfer,
+            }
+        };
+        Model {
+            links: std::array::from_fn(link),
+            gamma: figures.reduce,
+            copy: figures.copy,
+            // No processor reads a GPU's memory.
+            get: NEVER,
+            single_copy_byte: NEVER,
+            memory_byte: NEVER,
+            ..*self
         }
     }
 

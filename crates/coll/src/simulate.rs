@@ -52,7 +52,11 @@ impl Explanation {
     #[must_use]
     pub fn simulated(mut self, tuning: &Tuning) -> Explanation {
         let cores = !self.topology.crowded();
-        for row in self.candidates.iter_mut().filter(|row| row.unfit.is_none() && cores) {
+        // Nothing simulates the copies to and from the host.
+        let here = |row: &Algorithm| tuning.staged.is_none() || row.needs == Needs::Messages;
+        for row in
+            self.candidates.iter_mut().filter(|row| row.unfit.is_none() && cores && here(row.algorithm))
+        {
             let simulation = Simulation::new(row.algorithm, self.bytes, (&self.topology, None), tuning);
             let classes = simulation.classes();
             row.simulated = (simulation.rounds(classes) <= MOST_ROUNDS)

@@ -4,7 +4,9 @@
 //! bytes (unless a rank may lack them), whether the operation commutes, [`Topology`], and the [`Tuning`] that
 //! the job's ranks got at start.
 
-use crate::{Algorithm, BETWEEN, Case, Kind, Model, Needs, Overrides, SubBuffer, Topology, of_kind};
+use banyan_topo::{GpuFigures, GpuLink, Message};
+
+use crate::{Algorithm, BETWEEN, Case, Kind, LEVELS, Model, Needs, Overrides, SubBuffer, Topology, of_kind};
 
 /// What choices rest on besides the call and the communicator. All ranks of a job have the same.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +15,40 @@ pub struct Tuning {
     pub model: Model,
     /// The user's own choices.
     pub overrides: Overrides,
+    /// Where buffers are memory of GPUs, so that `model` is that of messages between these: what goes over shared memory of the host.
+    pub staged: Option<Staged>,
+}
+
+/// What is done in the host's memory for buffers of GPUs.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Staged {
+    /// What it takes there.
+    pub model: Model,
+    /// A copy between a GPU and the host.
+    pub copy: Message,
+}
+
+impl Staged {
+    /// Seconds that it takes to bring what a rank gives to the host, and what it gets back.
+    fn copies(&self, kind: Kind, case: &Case) -> f64 {
+        if case.bytes == 0.0 {
+            return 0.0;
+        }
+        let whole = case.bytes * if kind.has_blocks() && !kind.reduces() { case.p() } else { 1.0 };
+        2.0 * (self.copy.latency + whole * self.copy.byte)
+    }
+}
+
+impl Tuning {
+    /// The same for a communicator whose buffers are memory of GPUs, which copy from each other by these links, level by level.
+    #[must_use]
+    pub fn on_gpus(&self, figures: &GpuFigures, links: [GpuLink; LEVELS + 1]) -> Tuning {
+        Tuning {
+            model: self.model.on_gpus(figures, links),
+            overrides: self.overrides.clone(),
+            staged: Some(Staged { model: self.model, copy: figures.to_host }),
+        }
+    }
 }
 
 impl Tuning {
@@ -67,7 +103,18 @@ impl Tuning {
             return self.pipelined(row, case, topology).0;
         }
         let apart = if row.needs == Needs::SharedScratch { self.model.apart } else { 0.0 };
-        self.model.time(&(row.cost)(&case.on(topology, &self.model, row.kind)), topology, row.kind) + apart
+        let mut topology = *topology;
+        let (model, copies) = match &self.staged {
+            Some(staged) if row.needs != Needs::Messages => (&staged.model, staged.copies(row.kind, case)),
+            Some(_) => {
+                // The work is the GPUs', of which each rank has one.
+                topology.cores = topology.ranks;
+                (&self.model, 0.0)
+            }
+            None => (&self.model, 0.0),
+        };
+        let topology = &topology;
+        model.time(&(row.cost)(&case.on(topology, model, row.kind)), topology, row.kind) + apart + copies
     }
 }
 

@@ -98,7 +98,7 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     // A network as quick as memory, on which long data go through the stages of a composition in several chunks.
     let mut model = Model::default();
     model.links[0] = Link { alpha: 1e-6, overhead: 0.1e-6, beta: 1.0 / 12e9, ..model.links[0] };
-    let tuning = Tuning { overrides, model };
+    let tuning = Tuning { overrides, model, staged: None };
     let composed = algorithm.is_some_and(|row| !row.stages.is_empty());
     let needs =
         if composed { Needs::SharedScratch } else { algorithm.map_or(Needs::Messages, |row| row.needs) };

@@ -107,6 +107,18 @@ driver! {
         unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), name, text.len()) };
         Ok(())
     }
+    fn cuDeviceGetPCIBusId = "cuDeviceGetPCIBusId" (world, address: *mut c_char, len: c_int, device: c_int) {
+        if device < 0 || device as usize >= world.primary.len() {
+            return Err(INVALID_DEVICE);
+        }
+        let text = format!("0000:{:02x}:00.0\0", 0x13 + 0x10 * device);
+        if (len as usize) < text.len() {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: room for `len` characters.
+        unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), address, text.len()) };
+        Ok(())
+    }
     fn cuDeviceGetAttribute = "cuDeviceGetAttribute" (world, value: *mut c_int, attribute: c_int, device: c_int) {
         if device < 0 || device as usize >= world.primary.len() {
             return Err(INVALID_DEVICE);

@@ -34,6 +34,11 @@ pub fn look_for(gpus: Gpus) -> Result<(), String> {
     }
 }
 
+/// The PCI address, such as `0000:18:00.0`, of the CUDA device that is current in this thread; `None` without one.
+pub fn current_cuda_device() -> Option<String> {
+    cuda::current_device()
+}
+
 /// True if memory of CUDA devices is known as such where users pass it.
 pub fn sees_cuda() -> bool {
     cuda::is_looking()

@@ -27,7 +27,7 @@ pub use cuda::nvrtc::{Compiler, Target};
 pub use cuda::stream::{Place, ProgramStream, Turn};
 pub use device::{Copying, DeviceFailure, MOST_CONSTANT, MemoryClass, class_at, kind_at, surely_host};
 pub use fork::forked;
-pub use gpu::{Gpus, look_for, sees_cuda};
+pub use gpu::{Gpus, current_cuda_device, look_for, sees_cuda};
 pub use kernel::{Arg, Launch, Module};
 pub use lock::{EngineGuard, EngineLock, Refused, Serialized};
 pub use scratch::Scratch;

@@ -37,6 +37,15 @@ pub(crate) struct CollState {
     sequence: OnceLock<u32>,
     /// The shared buffers, looked for by the first collective; `None` inside: the communicator has none.
     shared: OnceLock<Option<CommBuffers>>,
+    /// Where the ranks' GPUs are, if all buffers are on these.
+    on_gpus: OnceLock<Arc<OnGpus>>,
+}
+
+/// What algorithms are chosen by where all buffers are memory of GPUs.
+pub(crate) struct OnGpus {
+    pub(crate) tuning: coll::Tuning,
+    /// By rank.
+    pub(crate) locations: Vec<coll::Location>,
 }
 
 /// A persistent collective: its call, in a context of its own, and the plan of that call.
@@ -145,7 +154,8 @@ impl CollSequences {
 impl CollState {
     pub(crate) fn new(rt: &Arc<Runtime>, ctx: u64, ranks: ScheduleRanks) -> Self {
         let (rt, ScheduleRanks { group, split }) = (rt.clone(), ranks);
-        Self { rt, comm: ctx, ctx, group, split, sequence: OnceLock::new(), shared: OnceLock::new() }
+        let (sequence, shared, on_gpus) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { rt, comm: ctx, ctx, group, split, sequence, shared, on_gpus }
     }
 
     /// The state of other collectives of the same communicator, in a context of their own.
@@ -153,7 +163,23 @@ impl CollState {
         let ranks = ScheduleRanks { group: self.group.clone(), split: self.split };
         let mut state = Self::new(&self.rt, ctx, ranks);
         state.comm = self.comm;
+        state.on_gpus = self.on_gpus.clone();
         state
+    }
+
+    /// What it is where all buffers are on GPUs.
+    pub(crate) fn on_gpus(&self) -> Option<&Arc<OnGpus>> {
+        self.on_gpus.get()
+    }
+
+    /// From now on algorithms are chosen as for buffers on GPUs; to be called before the first collective.
+    pub(crate) fn set_on_gpus(&self, on_gpus: Arc<OnGpus>) {
+        let _ = self.on_gpus.set(on_gpus);
+    }
+
+    /// What algorithms are chosen by.
+    pub(crate) fn tuning(&self) -> &coll::Tuning {
+        self.on_gpus.get().map_or(&self.rt.tuning, |on_gpus| &on_gpus.tuning)
     }
 
     /// The context of the communicator, and that of its collectives here.
@@ -185,7 +211,7 @@ impl CollState {
         let CollSequence { plans, .. } = engine.colls.sequences.at(index);
         let mut shared = self.shared();
         let attempt =
-            coll::begin(call, signature, plans, &self.rt.tuning, shared.as_mut(), &mut || spins.spend());
+            coll::begin(call, signature, plans, self.tuning(), shared.as_mut(), &mut || spins.spend());
         self.attempted(&mut engine, attempt, &mut spins).map_err(|error| *error)
     }
 
@@ -282,10 +308,13 @@ impl CollState {
         let shared = self.shared.get_or_init(|| self.join_arena(engine));
         let (ranks, job) = (self.group.size(), self.rt.job());
         let home = |peer: Peer| job.places.home(peer.0);
-        let nodes = coll::Nodes::new(self.group.peers().map(|peer| {
-            let Home { node, socket, cache, .. } = home(peer);
-            coll::Location([node, socket, cache])
-        }));
+        let nodes = match self.on_gpus.get() {
+            Some(on_gpus) => coll::Nodes::new(on_gpus.locations.iter().copied()),
+            None => coll::Nodes::new(self.group.peers().map(|peer| {
+                let Home { node, socket, cache, .. } = home(peer);
+                coll::Location([node, socket, cache])
+            })),
+        };
         let here = shared.as_ref().map(CommBuffers::caps);
         // What other nodes have is not known: that they have what is usual must do for choices that all make alike.
         let usual = || {

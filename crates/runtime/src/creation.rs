@@ -12,6 +12,7 @@ use crate::collective::Root;
 use crate::comm::{Comm, Inherited};
 use crate::context::{Purpose, derive_context};
 use crate::error::{Error, Result};
+use crate::gpu;
 use crate::group::Group;
 use crate::info::Info;
 use crate::p2p::{Dest, SendMode, check_tag};
@@ -39,7 +40,25 @@ impl Comm {
             ..Inherited::default()
         };
         let groups = (self.group().clone(), self.remote_group().cloned());
-        Self::make(self.runtime(), ctx, groups, inherited)
+        let new = Self::make(self.runtime(), ctx, groups, inherited)?;
+        if let (None, Some(on_gpus)) = (info, self.coll_state().on_gpus()) {
+            new.coll_state().set_on_gpus(on_gpus.clone());
+        }
+        Ok(new)
+    }
+
+    /// As [`Comm::dup`] (MPI_Comm_dup_with_info). If the hints say that all buffers are memory of CUDA devices, processes tell each other which one is
+    /// current, and algorithms are chosen by what is between these. All give the same hint.
+    pub fn dup_with_info(&self, info: &Info) -> Result<Arc<Comm>> {
+        let new = self.dup(Some(info))?;
+        if self.remote_group().is_none()
+            && self.size() > 1
+            && gpu::says_on_devices(info)?
+            && let Some(on_gpus) = self.gather_gpus()?
+        {
+            new.coll_state().set_on_gpus(Arc::new(on_gpus));
+        }
+        Ok(new)
     }
 
     /// Splits by colour, ordered by key (MPI_Comm_split). `None` without a colour (MPI_UNDEFINED).

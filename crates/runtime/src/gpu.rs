@@ -1,9 +1,13 @@
-//! Which GPUs users' buffers may be on: what the setting says, and what programs are told.
+//! Which GPUs users' buffers may be on: what the setting says, what programs are told, and where the GPUs of a communicator's ranks are.
 
-use banyan_memory::{Compiler, Gpus, look_for, sees_cuda};
+use banyan_coll::Location;
+use banyan_memory::{Compiler, Gpus, current_cuda_device, look_for, sees_cuda};
 use banyan_pmi::{Job, settings};
+use banyan_topo::{GpuFigures, GpuLink, GpuLocation, HardwareMap, HostMap, gpu_links, hostname};
 
 use crate::bail;
+use crate::coll_state::OnGpus;
+use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::info::Info;
 use crate::runtime::Runtime;
@@ -32,6 +36,58 @@ pub(crate) fn look(job: &Job) -> Result<()> {
 
 /// The info key of the kinds of memory that calls take (MPI 5.0, 11.4.3).
 const KINDS: &str = "mpi_memory_alloc_kinds";
+
+/// The info key by which a program says what kinds of memory its buffers are (MPI 5.0, 11.4.3).
+const ASSERTED: &str = "mpi_assert_memory_alloc_kinds";
+
+/// True if hints say that all buffers are memory of CUDA devices.
+pub(crate) fn says_on_devices(info: &Info) -> Result<bool> {
+    let kinds = info.value(ASSERTED)?.unwrap_or_default();
+    Ok(!kinds.is_empty() && kinds.split(|byte| *byte == b',').all(|kind| kind.trim_ascii() == b"cuda:device"))
+}
+
+/// What a rank tells others of its GPU: whether it knows it, by what it is linked, and the two numbers of its location.
+type Told = [u8; 12];
+
+fn told(location: Option<GpuLocation>) -> Told {
+    let mut told = [0; 12];
+    if let Some(GpuLocation { group, switch, link }) = location {
+        (told[0], told[1]) = (1, link as u8);
+        told[4..8].copy_from_slice(&group.to_le_bytes());
+        told[8..].copy_from_slice(&switch.to_le_bytes());
+    }
+    told
+}
+
+fn location(told: &[u8]) -> Option<GpuLocation> {
+    let number = |at: usize| Some(u32::from_le_bytes(told.get(at..at + 4)?.try_into().ok()?));
+    let link = *GpuLink::ALL.get(usize::from(*told.get(1)?))?;
+    (told[0] == 1).then_some(GpuLocation { group: number(4)?, switch: number(8)?, link })
+}
+
+impl Comm {
+    /// Where the GPUs of all ranks are, told by each; `None` if a rank has none, or does not know where it is.
+    pub(crate) fn gather_gpus(&self) -> Result<Option<OnGpus>> {
+        let runtime = self.runtime();
+        let here = || -> Option<GpuLocation> {
+            runtime.takes_cuda().ok().filter(|&takes| takes)?;
+            let address = current_cuda_device()?;
+            let map = match runtime.job().setting(settings::TOPOLOGY).filter(|text| !text.is_empty()) {
+                Some(text) => HardwareMap::parse(text).ok()?.host(&hostname()).ok()?.clone(),
+                None => HostMap::here(),
+            };
+            map.gpu_location(&address)
+        };
+        let all = self.allgather_bytes(&told(here()))?;
+        let gpus: Option<Vec<GpuLocation>> = all.chunks_exact(size_of::<Told>()).map(location).collect();
+        let Some(gpus) = gpus else { return Ok(None) };
+        let places = self.group().peers().map(|peer| runtime.job().places.home(peer.0).node);
+        let locations =
+            places.zip(&gpus).map(|(node, gpu)| Location([node, gpu.group, gpu.switch])).collect();
+        let tuning = runtime.tuning.on_gpus(&GpuFigures::ASSUMED, gpu_links(gpus.iter().copied()));
+        Ok(Some(OnGpus { tuning, locations }))
+    }
+}
 
 impl Runtime {
     /// True if buffers may be memory of CUDA devices now. A driver that the program has loaded since MPI was initialized is seen.

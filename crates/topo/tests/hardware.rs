@@ -6,8 +6,8 @@ mod hosts;
 use std::path::Path;
 
 use banyan_topo::{
-    CpuSet, Distance, GpuPath, HardwareMap, Holder, HostMap, Machine, NvLink, RdmaPort, Switch, Turn, Unit,
-    bound, rdma_ports, share,
+    CpuSet, Distance, GpuLink, GpuLocation, GpuPath, HardwareMap, Holder, HostMap, Machine, NvLink, RdmaPort,
+    Switch, Turn, Unit, bound, gpu_links, rdma_ports, share,
 };
 use hosts::{DUAL, FAT_TREE, HGX, HGX_FILE, Host};
 use proptest::prelude::*;
@@ -213,4 +213,36 @@ proptest! {
             prop_assert_eq!(HardwareMap::parse(&map.text()).unwrap(), map);
         }
     }
+}
+
+/// Where each GPU of a host is among the others.
+fn locations(host: &HostMap) -> Vec<GpuLocation> {
+    let address = |gpu: &banyan_topo::Gpu| gpu.at.pci.last().cloned().unwrap();
+    host.gpus.iter().map(|gpu| host.gpu_location(&address(gpu)).unwrap()).collect()
+}
+
+#[test]
+fn gpus_are_grouped_by_nvlinks_or_else_by_sockets_and_switches() {
+    let file = HardwareMap::parse(HGX_FILE).unwrap().hosts[0].clone();
+    let one = GpuLocation { group: 0, switch: 0, link: GpuLink::NvSwitch };
+    assert_eq!(locations(&file), [one; 8]);
+    assert_eq!(
+        gpu_links(locations(&file)),
+        [GpuLink::Staged, GpuLink::Staged, GpuLink::Pcie, GpuLink::NvSwitch]
+    );
+    // Without NVLinks: four below each socket, each at a switch of its own.
+    let mut plain = file.clone();
+    plain.gpus.iter_mut().for_each(|gpu| gpu.nvswitch_links = 0);
+    let places: Vec<_> = locations(&plain).iter().map(|of| (of.group, of.switch, of.link)).collect();
+    let by_pcie = |at: u32| (at / 4 * 4, at, GpuLink::Pcie);
+    assert_eq!(places, (0..8).map(by_pcie).collect::<Vec<_>>());
+    // A chain of NVLinks through three of them.
+    let link = |one: &str, other: &str| NvLink { gpus: [one.to_owned(), other.to_owned()], links: 4 };
+    plain.nvlinks = vec![link("GPU1", "GPU5"), link("GPU5", "GPU6")];
+    let chain = locations(&plain);
+    assert!(
+        [1, 5, 6].iter().all(|at| chain[*at] == GpuLocation { group: 1, switch: 0, link: GpuLink::NvLink })
+    );
+    assert_eq!((chain[4].group, chain[7].group, chain[0].group), (4, 4, 0));
+    assert_eq!(plain.gpu_location("0000:ff:00.0"), None);
 }

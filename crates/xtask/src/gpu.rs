@@ -64,6 +64,7 @@ pub(crate) fn on_double(project: &Project, library: &Library) -> Result<Tally> {
     }
     streams(project, library, &with_kernels, &mut tally)?;
     peers(project, library, &with_kernels, &mut tally)?;
+    asserted(project, library, &with_kernels, &mut tally)?;
     own(project, library, &without, &mut tally)?;
     Ok(tally)
 }
@@ -231,6 +232,22 @@ fn peers(project: &Project, library: &Library, driver: &Driver, tally: &mut Tall
             let with = if ipc { "with" } else { "without" };
             tally.check(&format!("collectives by messages {with} IPC -n {ranks}: {algorithms}"), checked);
         }
+    }
+    Ok(())
+}
+
+/// The same where a hint says that all buffers are on devices: messages are chosen then, by what is between the GPUs of a host like this.
+fn asserted(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    let program = project.folder("gpu/bin")?.join("peers");
+    let map = project.file("crates/topo/tests/hosts/hgx.toml");
+    for (hint, chosen) in [("cuda:device", true), ("cuda:device,system", false)] {
+        let job = driver.job(library, 4, &program, Fabric::SHM)?.arg(hint).env("BANYAN_TOPOLOGY", &map);
+        let job = job.env("BANYAN_TEST_CUDA_DEVICES", "8").env("BANYAN_TEST_CUDA_SAYS", "1");
+        let checked = passed(&job).and_then(|output| match output.contains("is mapped") {
+            mapped if mapped == chosen => Ok(()),
+            mapped => bail!("memory of a process was mapped: {mapped}"),
+        });
+        tally.check(&format!("collectives on a communicator whose buffers are said to be {hint}"), checked);
     }
     Ok(())
 }

@@ -194,3 +194,53 @@ fn levels_overlap_on_long_data() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// Ranks with a GPU each, on so many hosts: by NVSwitch on each, or below the PCIe switches of two sockets.
+fn on_gpus(hosts: u32, nvswitch: bool) -> (Topology, Nodes, Tuning) {
+    use banyan_topo::{GpuFigures, GpuLink, Profile};
+    let location = |rank: u32| match nvswitch {
+        true => Location([rank / 8, 0, 0]),
+        false => Location([rank / 8, rank / 4 % 2, 0]),
+    };
+    let nodes = Nodes::new((0..8 * hosts).map(location));
+    let near = if nvswitch { GpuLink::NvSwitch } else { GpuLink::Pcie };
+    let host = Tuning { model: Model::of(&Profile::default(), hosts), ..Tuning::default() };
+    let tuning = host.on_gpus(&GpuFigures::ASSUMED, [GpuLink::Staged, GpuLink::Staged, GpuLink::Pcie, near]);
+    let topology = Topology { levels: nodes.levels(), ..Topology::assumed(8 * hosts, hosts == 1, 64) };
+    (topology, nodes, tuning)
+}
+
+#[test]
+fn over_gpus_long_vectors_take_messages_by_their_links_and_the_simulator_agrees() {
+    let mut times = vec![];
+    for (hosts, nvswitch, expected) in [
+        (1, true, &["ring", "rabenseifner"][..]),
+        (1, false, &["ring", "rabenseifner"]),
+        (4, true, &["nodes"]),
+    ] {
+        let (topology, nodes, tuning) = on_gpus(hosts, nvswitch);
+        let explained = tuning.explain(Kind::Allreduce, 1 << 26, &topology);
+        assert!(expected.contains(&explained.chosen.name), "{hosts} hosts, {nvswitch}: {explained}");
+        times.push(explained.candidates[0].time);
+        for row in explained.candidates.iter().filter(|row| row.algorithm.needs == Needs::Messages) {
+            if !row.algorithm.stages.is_empty() || hosts > 1 || !nvswitch {
+                continue;
+            }
+            let simulated =
+                simulate(row.algorithm, 1 << 26, (&topology, Some(&nodes)), &tuning.model).unwrap();
+            let ratio = simulated / row.time;
+            assert!(
+                (0.6..1.5).contains(&ratio),
+                "{}: {simulated} simulated, {} by formula",
+                row.algorithm.name,
+                row.time
+            );
+        }
+        // What is short goes by shared memory of the host, with copies there and back.
+        if hosts == 1 {
+            let short = tuning.explain(Kind::Allreduce, 8, &topology);
+            assert_eq!(short.chosen.name, "cico", "{short}");
+        }
+    }
+    assert!(times[1] > 8.0 * times[0] && times[2] > 8.0 * times[0], "by NVSwitch, PCIe, network: {times:?}");
+}

@@ -74,6 +74,7 @@ functions! {
     cuEventRecord = "cuEventRecord" (event: Handle, stream: Handle);
     cuEventQuery = "cuEventQuery" (event: Handle);
     cuEventDestroy = "cuEventDestroy_v2" (event: Handle);
+    cuDeviceGetPCIBusId = "cuDeviceGetPCIBusId" (address: *mut c_char, len: c_int, device: c_int);
     cuEventSynchronize = "cuEventSynchronize" (event: Handle);
     cuStreamGetCtx = "cuStreamGetCtx" (stream: Handle, context: *mut Handle);
     cuStreamWaitValue32 = "cuStreamWaitValue32_v2" (stream: Handle, at: DevicePointer, value: c_uint, flags: c_uint);

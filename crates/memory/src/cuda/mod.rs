@@ -8,7 +8,7 @@ pub(crate) mod nvrtc;
 pub(crate) mod stream;
 
 use std::collections::HashMap;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -83,6 +83,18 @@ fn api() -> Option<&'static Api> {
         return None;
     }
     API.get().or_else(|| Api::find(false).map(|api| API.get_or_init(|| api)))
+}
+
+/// The PCI address, such as `0000:18:00.0`, of the device that is current in this thread; `None` without one.
+pub(crate) fn current_device() -> Option<String> {
+    let api = api()?;
+    let (mut device, mut text) = (0, [0; 32]);
+    // SAFETY: room for a device.
+    let current = unsafe { api.cuCtxGetDevice(&raw mut device) } == SUCCESS;
+    // SAFETY: room for 31 characters and a NUL.
+    let known = current && unsafe { api.cuDeviceGetPCIBusId(text.as_mut_ptr(), 31, device) } == SUCCESS;
+    // SAFETY: the driver has written a C string.
+    known.then(|| unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().to_lowercase())
 }
 
 /// Users' pointers are looked at.
