@@ -33,9 +33,7 @@ impl Comm {
     ) -> Option<Outcome> {
         let Sender::One(_, peer) = sender else { return None };
         let Engine { p2p, ports, policy, colls, .. } = engine;
-        let Some(shm) = ports.shm_to(peer) else {
-            return if spins > 1 { self.polled_bypass(engine, data, (sender, peer), tag) } else { None };
-        };
+        let shm = ports.shm_to(peer)?;
         if p2p.has_work() {
             return None;
         }
@@ -61,15 +59,16 @@ impl Comm {
         Some(outcome)
     }
 
-    /// The same, where one fabric alone carries all that comes from other processes: polls it.
+    /// The same, where one fabric alone carries all that comes from other processes ([`Ports::lingers`](crate::ports::Ports::lingers)): polls it.
     #[inline(never)]
-    fn polled_bypass(
+    pub(crate) fn polled_bypass(
         &self,
         engine: &mut Engine,
         data: &Data,
-        (sender, peer): (Sender, Peer),
+        sender: Sender,
         tag: Option<i32>,
     ) -> Option<Outcome> {
+        let Sender::One(_, peer) = sender else { return None };
         if self.runtime().engine_lock.is_multi_threaded()
             || !engine.policy.spins_freely()
             || engine.has_work()

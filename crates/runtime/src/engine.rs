@@ -15,7 +15,7 @@ use crate::ports::{BLIND_SLEEP, LOOKS, Ports};
 use crate::running::{CollId, RunningColls};
 use crate::slow::Names;
 use crate::subsystem::{Informed, Messaging, Subsystem};
-use crate::wait::{FruitlessPolls, Policy, Sleep, Waker};
+use crate::wait::{FruitlessPolls, Idle, Policy, Sleep, Waker};
 
 /// Poll credit: so many collectives may end on the spot between two polls of all fabrics.
 const POLL_CREDIT: u32 = 64;
@@ -73,7 +73,7 @@ macro_rules! subsystems {
             }
 
             /// Waits a little for what comes, where one fabric alone brings it (see [`Ports::linger`]).
-            #[inline(never)]
+            #[inline]
             fn linger_on_fabric(&mut self) -> Option<usize> {
                 let events = self.ports.linger(&mut Arrivals { $($field: &mut self.$field),+ })?;
                 Some(if events > 0 { self.progress_subsystems(events) } else { 0 })
@@ -162,17 +162,15 @@ impl Engine {
         if self.nothing_to_poll() { 0 } else { self.progress_all() }
     }
 
-    /// Passes the time until the next poll, after one that found nothing. Gives the number of looks at fabrics that were in vain meanwhile;
-    /// `None`: something happened.
-    #[inline]
-    pub(crate) fn linger(&mut self) -> Option<u32> {
+    /// Passes the time until the next poll, after one that found nothing, and counts the looks that were in vain meanwhile.
+    #[inline(never)]
+    pub(crate) fn linger(&mut self, idle: &mut Idle) {
         let wants_poll = self.p2p.has_work() || self.launcher.has_work();
         match if wants_poll { None } else { self.linger_on_fabric() } {
             None => std::hint::spin_loop(),
-            Some(0) => return Some(LOOKS),
-            Some(_) => return None,
+            Some(0) => idle.has_looked(LOOKS),
+            Some(_) => idle.reset(),
         }
-        Some(0)
     }
 
     /// Before a sleep outside the engine lock: arms the fabrics, and tells what ends that sleep; `None` if something has come already.

@@ -164,6 +164,11 @@ impl Comm {
         sender: Sender,
         tag: Option<i32>,
     ) -> Outcome {
+        if engine.ports.lingers()
+            && let Some(outcome) = self.polled_bypass(&mut engine, data, sender, tag)
+        {
+            return outcome;
+        }
         match self.post_recv(&mut engine, data, sender, tag) {
             Started::Done(outcome) => outcome,
             Started::Pending(received) => self.finish(engine, received),

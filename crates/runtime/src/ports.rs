@@ -235,7 +235,7 @@ macro_rules! ports {
             }
 
             /// What the fabric of a peer can do; `NO_FABRIC` if there is none.
-            #[inline(never)]
+            #[inline(always)]
             fn caps_by(&self, route: Route, peer: Peer) -> Caps {
                 match route {
                     Route::Own => self.own.caps(peer),
@@ -298,7 +298,8 @@ impl Ports {
 
     /// Takes note of the routes.
     fn routed(&mut self) {
-        self.only_rdma = self.route.iter().all(|route| matches!(route, Route::Own | Route::Rdma));
+        self.only_rdma =
+            self.rdma.is_some() && self.route.iter().all(|route| matches!(route, Route::Own | Route::Rdma));
     }
 
     /// After a poll that found nothing: waits for more, where what waits for one fabric alone may look at it more often than a poll would.
@@ -337,11 +338,19 @@ impl Ports {
         self.shm.as_mut().filter(|_| self.route.get(peer.0 as usize) == Some(&Route::Shm))
     }
 
+    /// True if one fabric carries all that comes from other processes, and it is one to linger on.
+    #[inline(always)]
+    pub(crate) fn lingers(&self) -> bool {
+        self.only_rdma
+    }
+
     /// The fabric that carries all that comes from other processes, if `peer` is one of these and the fabric is one to linger on.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn only_to(&mut self, peer: Peer) -> Option<&mut banyan_rdma::Loaded> {
-        let is_other = self.route(peer) == Route::Rdma;
-        self.rdma.as_mut().filter(|_| is_other && self.only_rdma)
+        if !self.only_rdma || self.route(peer) != Route::Rdma {
+            return None;
+        }
+        self.rdma.as_mut()
     }
 
     #[inline]
@@ -457,19 +466,17 @@ impl Ports {
 impl Port for Ports {
     #[inline(always)]
     fn caps(&self, peer: Peer) -> Caps {
-        match (self.route(peer), &self.shm, &self.rdma) {
+        match (self.route(peer), &self.shm) {
             // Shared memory first: a jump through a table would cost more than the whole call.
-            (Route::Shm, Some(shm), _) => shm.caps(peer),
-            (Route::Rdma, _, Some(rdma)) => rdma.caps(peer),
-            (route, ..) => self.caps_by(route, peer),
+            (Route::Shm, Some(shm)) => shm.caps(peer),
+            (route, _) => self.caps_by(route, peer),
         }
     }
 
     #[inline(always)]
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
-        match (self.route(peer), &mut self.shm, &mut self.rdma) {
-            (Route::Shm, Some(shm), _) => shm.send_short(peer, head, body),
-            (Route::Rdma, _, Some(rdma)) => rdma.send_short(peer, &{ *head }, body),
+        match (self.route(peer), &mut self.shm) {
+            (Route::Shm, Some(shm)) => shm.send_short(peer, head, body),
             // `head` is copied, so that on the usual way it can stay in registers.
             _ => self.send_short_by(peer, *head, body),
         }

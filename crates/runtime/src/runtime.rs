@@ -389,10 +389,7 @@ impl Runtime {
                 slow.before_sleep(&engine, multithreaded, describe);
             }
             match backoff {
-                Backoff::Spin if !multithreaded => match engine.linger() {
-                    Some(looks) => idle.has_looked(looks),
-                    None => idle.reset(),
-                },
+                Backoff::Spin if !multithreaded => engine.linger(&mut idle),
                 Backoff::Yield if !multithreaded => std::thread::yield_now(),
                 Backoff::Sleep if !multithreaded => engine.sleep(),
                 // Other threads must be able to enter while this one sleeps.
