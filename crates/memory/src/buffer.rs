@@ -3,6 +3,7 @@
 use std::alloc::Layout;
 use std::sync::Arc;
 
+use crate::bounce::Bounce;
 use crate::device::Device;
 use crate::small_copy::{SMALL, small_copy};
 
@@ -45,6 +46,7 @@ pub struct Buffer {
 /// Who the memory belongs to, if it is not a user's on the host.
 pub(crate) enum Owner {
     Heap(#[expect(dead_code, reason = "is freed with its owner")] Allocation),
+    Bounce(#[expect(dead_code, reason = "goes back to the pool with its owner")] Bounce),
     Device(Box<dyn Device>),
 }
 
@@ -52,7 +54,7 @@ impl Owner {
     /// The device whose memory it is.
     pub(crate) fn device(&self) -> Option<&dyn Device> {
         match self {
-            Owner::Heap(_) => None,
+            Owner::Heap(_) | Owner::Bounce(_) => None,
             Owner::Device(device) => Some(&**device),
         }
     }
@@ -60,7 +62,7 @@ impl Owner {
 
 impl std::fmt::Debug for Owner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.device().map_or("the heap", Device::name))
+        f.write_str(self.device().map_or("this library", Device::name))
     }
 }
 
@@ -117,6 +119,11 @@ impl Buffer {
     /// Memory of a device: the bytes `origin + lo .. origin + hi`.
     pub(crate) fn of_device(origin: *mut u8, lo: isize, hi: isize, owner: Arc<Owner>) -> Self {
         Self { origin, one: hi, other: lo, owner: Some(owner) }
+    }
+
+    /// `len` bytes of the host's memory that live as long as their owner.
+    pub(crate) fn owned(origin: *mut u8, len: usize, owner: Arc<Owner>) -> Self {
+        Self { origin, one: 0, other: len as isize, owner: Some(owner) }
     }
 
     /// What its memory is made of.
@@ -281,7 +288,7 @@ impl Buffer {
         for (side, at) in sides.into_iter().filter(|(side, _)| side.kind().is_host_accessible()) {
             side.ptr(at, len);
         }
-        drop(self.start_copy_from(at, from, from_at, len));
+        self.copy_now_from(at, from, from_at, len);
     }
 
     /// The address of offset 0, for the driver of a device.
@@ -340,7 +347,7 @@ impl HeapBuffer {
             return None;
         }
         let owner = Arc::new(Owner::Heap(Allocation(std::ptr::slice_from_raw_parts_mut(first, words))));
-        Some(Buffer { origin: first.cast(), one: 0, other: len as isize, owner: Some(owner) })
+        Some(Buffer::owned(first.cast(), len, owner))
     }
 
     /// A copy of `bytes`.

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::buffer::{Buffer, Owner};
 use crate::kernel::{Launch, Value};
 use crate::shared::{Exported, no_device};
-use crate::{HeapBuffer, MemoryKind};
+use crate::{HeapBuffer, MemoryKind, stats};
 
 /// The driver of a device: the only one who may touch the device's memory.
 pub(crate) trait Device: Send + Sync + UnwindSafe + RefUnwindSafe {
@@ -33,6 +33,27 @@ pub(crate) trait Device: Send + Sync + UnwindSafe + RefUnwindSafe {
     /// The ranges do not overlap. Both stay valid, and what is read there unchanged, until [`Device::is_over`] says that the copy is
     /// over.
     unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize) -> Result<u64, DeviceFailure>;
+
+    /// Copies as [`Device::copy`] does, and returns when that is over.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    ///
+    /// # Safety
+    /// As for [`Device::copy`].
+    unsafe fn copy_now(&self, to: *mut u8, from: *const u8, len: usize) -> Result<(), DeviceFailure> {
+        // SAFETY: as the caller promises; the copy is over when this returns.
+        let number = unsafe { self.copy(to, from, len) }?;
+        while !self.is_over(number)? {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Has its driver pin memory of the host that stays, so that copies from and to it are quick; false if it does not.
+    fn pin(&self, _address: *mut u8, _len: usize) -> bool {
+        false
+    }
 
     /// Starts a kernel on values for its parameters, and returns a number for it, as [`Device::copy`] does.
     ///
@@ -246,6 +267,17 @@ impl Drop for Copying {
     }
 }
 
+/// Who makes a copy.
+enum By<'a> {
+    /// There are no bytes.
+    Nobody,
+    Processor,
+    /// The driver of this device.
+    Driver(&'a Arc<Owner>),
+    /// Drivers, by way of the host's memory.
+    Host,
+}
+
 impl Buffer {
     /// A user's memory of whatever kind: the bytes `origin + lo .. origin + hi`.
     ///
@@ -268,40 +300,82 @@ impl Buffer {
     /// # Panics
     /// As [`Buffer::copy_from`].
     pub fn start_copy_from(&self, at: isize, from: &Buffer, from_at: isize, len: usize) -> Option<Copying> {
-        if len == 0 {
-            return None;
-        }
-        let (to_owner, from_owner) = (self.device_owner(), from.device_owner());
-        let owner = match (to_owner, from_owner) {
-            (None, None) => {
+        match self.copied_by(at, from, from_at, len) {
+            By::Nobody => None,
+            By::Processor => {
                 self.copy_from(at, from, from_at, len);
-                return None;
+                None
             }
+            By::Host => self.start_copy_by_host(at, from, from_at, len),
+            By::Driver(owner) => {
+                let device = owner.device()?;
+                let ends = [self.slice(at, len), from.slice(from_at, len)];
+                // SAFETY: both ranges are inside bounds that the makers promised (checked by `slice`), and the value that is returned
+                // keeps the memory until the copy is over.
+                match unsafe { device.copy(ends[0].first(), ends[1].first(), len) } {
+                    Ok(number) => Some(Copying::new(owner.clone(), number, Held::Ends(ends))),
+                    Err(failure) => self.start_otherwise(at, from, from_at, len, failure),
+                }
+            }
+        }
+    }
+
+    /// [`Buffer::start_copy_from`] where a driver has refused.
+    fn start_otherwise(
+        &self,
+        at: isize,
+        from: &Buffer,
+        from_at: isize,
+        len: usize,
+        failure: DeviceFailure,
+    ) -> Option<Copying> {
+        if self.device_owner().is_none() || from.device_owner().is_none() {
+            failure.unwind();
+        }
+        self.start_copy_by_host(at, from, from_at, len)
+    }
+
+    /// [`Buffer::start_copy_from`] that is over when this returns: of few bytes that is quicker than to ask whether it is.
+    pub(crate) fn copy_now_from(&self, at: isize, from: &Buffer, from_at: isize, len: usize) {
+        let By::Driver(owner) = self.copied_by(at, from, from_at, len) else {
+            return drop(self.start_copy_from(at, from, from_at, len));
+        };
+        let Some(device) = owner.device() else { return };
+        let ends = [self.slice(at, len), from.slice(from_at, len)];
+        // SAFETY: as in `start_copy_from`; the copy is over when this returns.
+        if let Err(failure) = unsafe { device.copy_now(ends[0].first(), ends[1].first(), len) } {
+            drop(self.start_otherwise(at, from, from_at, len, failure));
+        }
+    }
+
+    /// Who makes a copy from `from`.
+    fn copied_by<'a>(&'a self, at: isize, from: &'a Buffer, from_at: isize, len: usize) -> By<'a> {
+        let (to_owner, from_owner) = (self.device_owner(), from.device_owner());
+        match (to_owner, from_owner) {
+            _ if len == 0 => By::Nobody,
+            (None, None) => By::Processor,
             (Some(one), Some(other))
                 if !reach(one, other) || self.address(at).abs_diff(from.address(from_at)) < len =>
             {
                 // No driver reaches both, or the ranges overlap.
-                return self.start_copy_by_host(at, from, from_at, len);
+                By::Host
             }
-            (_, Some(owner)) | (Some(owner), None) => owner,
-        };
-        let device = owner.device()?;
-        let ends = [self.slice(at, len), from.slice(from_at, len)];
-        // SAFETY: both ranges are inside bounds that the makers promised (checked by `slice`), and the value that is returned
-        // keeps the memory until the copy is over.
-        match unsafe { device.copy(ends[0].first(), ends[1].first(), len) } {
-            Ok(number) => Some(Copying::new(owner.clone(), number, Held::Ends(ends))),
-            Err(_) if to_owner.is_some() && from_owner.is_some() => {
-                self.start_copy_by_host(at, from, from_at, len)
+            (to, Some(owner)) => {
+                stats::add(if to.is_some() { &stats::BYTES_BETWEEN } else { &stats::BYTES_FROM }, len);
+                By::Driver(owner)
             }
-            Err(failure) => failure.unwind(),
+            (Some(owner), None) => {
+                stats::add(&stats::BYTES_TO, len);
+                By::Driver(owner)
+            }
         }
     }
 
     /// A copy from device to device by way of the host's memory: the first half is over when this returns.
     fn start_copy_by_host(&self, at: isize, from: &Buffer, from_at: isize, len: usize) -> Option<Copying> {
+        stats::count(&stats::COPIES_BY_HOST);
         let between = HeapBuffer::zeroed(len);
-        drop(between.start_copy_from(0, from, from_at, len));
+        between.copy_now_from(0, from, from_at, len);
         self.start_copy_from(at, &between, 0, len)
     }
 

@@ -7,6 +7,7 @@
 //!
 //! Memory has a kind ([`MemoryKind`]). What is a device's, only that device's driver copies.
 
+mod bounce;
 mod buffer;
 mod cuda;
 mod device;
@@ -22,6 +23,7 @@ mod socket;
 mod stats;
 mod sync;
 
+pub use bounce::{BOUNCE_BUFFER, bounce_buffers_left};
 pub use buffer::{Bounds, Buffer, HeapBuffer, MemoryKind, NoMemory};
 pub use cuda::nvrtc::{Compiler, Target};
 pub use cuda::stream::{Place, ProgramStream, Turn};

@@ -86,12 +86,14 @@ fn go_on_from_copy(port: &mut impl Port, id: u64, send: &mut Send) {
             region.take().into_iter().for_each(|region| port.revoke(send.peer, region));
             0
         }
-        SendStep::AwaitReply { region, sent, .. } => {
+        SendStep::AwaitReply { region, staged, sent, .. } => {
+            *staged = None;
             region.take().into_iter().for_each(|region| port.revoke(send.peer, region));
-            *sent
+            u64::from(*sent)
         }
         SendStep::PushAll { sent, .. } => *sent,
         SendStep::PushGranted(granted) => {
+            granted.staged = None;
             granted.region.take().into_iter().for_each(|region| port.revoke(send.peer, region));
             if granted.more { 0 } else { granted.sent }
         }

@@ -9,7 +9,10 @@ use banyan_transport::{Access, Outcome, Peer, Port, Remote, Token, Transfer};
 use crate::misbehaved::Misbehaved;
 use crate::p2p::{P2p, list};
 use crate::peers::Link;
-use crate::request::{Granted, Matched, Pieces, Recv, RecvStep, Reply, Request, Rest, Send, SendStep, State};
+use crate::request::{
+    Arrival, Granted, Matched, Pieces, Recv, RecvStep, Reply, Request, Rest, Send, SendStep, State,
+};
+use crate::staging::{self, Incoming};
 use crate::ways::{SHORTEST, Way};
 use crate::wire::{Cts, Grant, Kind};
 
@@ -36,14 +39,16 @@ impl P2p {
             return false;
         };
         let link = self.peers.at(message.peer, &mut self.credit_pool);
-        let memory = recv.data.contiguous().filter(|_| link.refused_writes < Link::PATIENCE);
+        let writable = link.refused_writes < Link::PATIENCE && !staging::is_staged(&recv.data);
+        let memory = recv.data.contiguous().filter(|_| writable);
         let granted = memory.and_then(|memory| {
             let memory = memory.slice(memory.lo() + from as isize, (message.accepted - from) as usize);
             port.register(message.peer, &memory, Access::ReadWrite).ok()
         });
         let Some(memory) = granted else { return false };
         if from == 0 {
-            recv.step = RecvStep::AwaitPieces(Box::new(Pieces { message, received: 0, granted }));
+            let (received, staged) = (0, Incoming::default());
+            recv.step = RecvStep::AwaitPieces(Box::new(Pieces { message, received, granted, staged }));
         } else {
             (read.end, read.rest) = (from, Some(Rest { granted: memory, arrived: 0, unreadable: false }));
         }
@@ -64,7 +69,7 @@ impl P2p {
             _ => 0,
         };
         self.peers.at(peer, &mut self.credit_pool).refused_writes = 0;
-        self.take_piece(peer, id, at, len, |_| ())
+        self.take_piece(peer, id, at, len, Arrival::Written)
     }
 
     /// The first DATA for receive `id` show that its sender could not write what it was granted.
@@ -88,15 +93,15 @@ impl P2p {
     /// One of the halves of receive `id` is over: what follows if both are.
     pub(crate) fn half_over(&mut self, id: u64) {
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return };
-        let RecvStep::AwaitRead(read) = &recv.step else { return };
+        let RecvStep::AwaitRead(read) = &mut recv.step else { return };
         let Some(rest) = &read.rest else { return };
         let (message, granted) = (read.message, rest.granted);
         if rest.arrived < message.accepted - read.end {
             return;
         }
         if rest.unreadable {
-            let (received, room) = (rest.arrived, read.end);
-            recv.step = RecvStep::AwaitPieces(Box::new(Pieces { message, received, granted: None }));
+            let (received, room, staged) = (rest.arrived, read.end, std::mem::take(&mut read.staged));
+            recv.step = RecvStep::AwaitPieces(Box::new(Pieces { message, received, granted: None, staged }));
             let link = self.peers.at(message.peer, &mut self.credit_pool);
             link.withdrawals.push(granted);
             self.owe(message.peer, Cts { id, room, grant: None }.reply(message.sender));
@@ -161,7 +166,7 @@ impl P2p {
     pub(crate) fn sent_all(&mut self, id: u64, more: bool, region: Option<Remote>) {
         let Some(Request { state: State::Send(send), .. }) = self.requests.get_mut(id) else { return };
         if more {
-            send.step = SendStep::AwaitReply { region, sent: 0, counted: false };
+            send.step = SendStep::AwaitReply { region, staged: None, sent: 0, counted: false };
         } else {
             let completion = send.completion();
             self.finish(id, completion);

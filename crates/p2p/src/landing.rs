@@ -1,6 +1,7 @@
 //! Memory for the bodies of frames that have begun to arrive: that of their receive, if there is one and its memory is
 //! contiguous. This spares a copy.
 
+use banyan_datatype::Data;
 use banyan_memory::Buffer;
 use banyan_transport::{Class, Head, Peer};
 
@@ -8,8 +9,9 @@ use crate::credit;
 use crate::misbehaved::Misbehaved;
 use crate::p2p::P2p;
 use crate::peers::{OpenRts, RtsOwner};
-use crate::request::{self, Matched, Pieces, RecvStep, Request, State};
+use crate::request::{self, Arrival, Matched, Pieces, Recv, RecvStep, Request, State};
 use crate::sink::source_and_tag;
+use crate::staging::{self, Incoming};
 use crate::wire::{self, Kind};
 
 impl P2p {
@@ -45,13 +47,14 @@ impl P2p {
             debug_assert!(false, "a posted receive is under way");
             return None;
         };
-        let (memory, start) = recv.data.piece().filter(|_| recv.data.len() >= len as u64)?;
-        let body = memory.slice(start, len);
+        let mut staged = Incoming::default();
+        let fits = recv.data.len() >= len as u64;
+        let body = fits.then(|| body_of(&recv.data, &mut staged, 0, len)).flatten()?;
         posted.remove(entry);
         let ((source, tag), total) = (request::labels(head), len as u64);
         let message = Matched { peer, sender: 0, source, tag, total, accepted: total, chosen: None };
         recv.peer = Some(peer);
-        recv.step = RecvStep::AwaitPieces(Box::new(Pieces { message, received: 0, granted: None }));
+        recv.step = RecvStep::AwaitPieces(Box::new(Pieces { message, received: 0, granted: None, staged }));
         link.landing = Some(id);
         Some(body)
     }
@@ -61,8 +64,13 @@ impl P2p {
         // The receive may have been given up: the fabric drops the bytes.
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return None };
         recv.awaits(peer, at, len).ok()?;
-        let (memory, start) = recv.data.piece()?;
-        Some(memory.slice(start + at as isize, len))
+        let Recv { data, step, .. } = recv;
+        let staged = match step {
+            RecvStep::AwaitPieces(pieces) => &mut pieces.staged,
+            RecvStep::AwaitRead(read) => &mut read.staged,
+            RecvStep::AwaitMatch { .. } => return None,
+        };
+        body_of(data, staged, at, len)
     }
 
     /// A whole message is in the memory that [`P2p::land_whole`] gave.
@@ -74,6 +82,15 @@ impl P2p {
             return Err(Misbehaved::CreditOverrun);
         }
         self.paid_back(peer, units);
-        self.piece(peer, id, 0, len, |_| ())
+        self.piece(peer, id, 0, len, Arrival::Landed)
     }
+}
+
+/// The memory for the bytes of a message from `at` on: that of the receive, or of a bounce buffer if that is a device's.
+fn body_of(data: &Data, staged: &mut Incoming, at: u64, len: usize) -> Option<Buffer> {
+    if staging::is_staged(data) {
+        return staged.reserve(data, at, len);
+    }
+    let (memory, start) = data.piece()?;
+    Some(memory.slice(start + at as isize, len))
 }

@@ -27,6 +27,9 @@
 //!   * CTS: the receiver accepts so many bytes in pieces: those that have not left yet leave as DATA, each packed into a
 //!     frame, as the fabric takes them; complete when the last is accepted;
 //!   * Cancelled, after a Cancel: the receiver had not matched the message, and has dropped it.
+//! * Memory of a device is never waited for in a rendezvous: its driver copies pieces to bounce buffers ahead of the frames that carry
+//!   them, the first ones while the reply is awaited, and a piece whose copy is not over is pending, as one is that the fabric has no room
+//!   for (`staging`). No fragments follow such an RTS.
 //! * Pieces of long messages may leave straight from the user's memory after the call ([`banyan_transport::Sent::Started`]):
 //!   the send is complete when the fabric has told that it needs the memory of none any more (`lent`).
 //! * If the fabric is *busy*, the request queues with its peer, and all later envelopes to this peer behind it.
@@ -44,6 +47,8 @@
 //!   it cannot read that memory, the receive asks for pieces after all.
 //! * Matched with any other RTS: CTS is owed, unless the whole message comes anyway; complete when all *pieces* (DATA or
 //!   fragments) are there. They carry offsets. Fragments that came before the match are kept as unexpected.
+//! * What comes in pieces, or by a read that does not reach the receive's memory, gathers in bounce buffers where that memory is a
+//!   device's. The receive is complete once the device has copied all of it.
 //! * Only what there is room for is read or asked for; a longer message completes with
 //!   [`Fault::Truncated`], and normally for its sender.
 //!
@@ -105,6 +110,7 @@ mod rts;
 mod send;
 mod sink;
 mod slab;
+mod staging;
 mod types;
 mod ways;
 mod wire;

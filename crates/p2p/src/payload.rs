@@ -52,9 +52,6 @@ pub(crate) fn runs(data: &Data, at: u64, most: u64) -> Option<Vec<Buffer>> {
 
 /// Writes the first `len` bytes of `from` to `data` from its byte `at` on.
 pub(crate) fn scatter(data: &Data, at: u64, from: &Buffer, len: usize) {
-    if !data.buffer().kind().is_host_accessible() {
-        return drop(data.start_copy(at, &Data::bytes(from.slice(0, len)), 0, len as u64));
-    }
     let mut piece = [0; 4096];
     let mut done = 0;
     while done < len {
@@ -69,6 +66,10 @@ pub(crate) fn scatter(data: &Data, at: u64, from: &Buffer, len: usize) {
 /// memory for it.
 pub(crate) fn copy_from(data: &Data, from: u64) -> Option<Data> {
     let copy = Data::bytes(HeapBuffer::try_zeroed(data.len() as usize)?);
+    if !data.buffer().kind().is_host_accessible() {
+        copy.copy_part(from, data, from, data.len() - from);
+        return Some(copy);
+    }
     let mut piece = [0; 4096];
     let mut at = from;
     while at < data.len() {

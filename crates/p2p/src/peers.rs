@@ -45,6 +45,8 @@ pub(crate) struct Link {
     pub(crate) heard: bool,
     /// The last RTS of the peer: fragments belong to it.
     pub(crate) open_rts: Option<OpenRts>,
+    /// Receives of which all is here, and devices have not yet copied all.
+    pub(crate) staged: VecDeque<u64>,
     /// The receive that has the whole message of which the beginning has arrived.
     pub(crate) landing: Option<u64>,
     /// Exposed ranges that the peer needs no longer.
@@ -100,6 +102,7 @@ impl Link {
             granted: VecDeque::new(),
             heard: true,
             open_rts: None,
+            staged: VecDeque::new(),
             landing: None,
             withdrawals: Vec::new(),
             reclaims: Vec::new(),
@@ -144,6 +147,7 @@ impl Link {
             && !self.ready
             && self.reads.is_empty()
             && self.granted.is_empty()
+            && self.staged.is_empty()
             && self.withdrawals.is_empty()
             && self.reclaims.is_empty())
     }

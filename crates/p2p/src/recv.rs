@@ -11,6 +11,7 @@ use crate::peers::RtsOwner;
 use crate::request::{
     self, Body, Fragments, Matched, Message, Pieces, Read, Recv, RecvStep, Reply, Request, State,
 };
+use crate::staging::{self, Incoming};
 use crate::types::{MsgId, RecvArgs, ReqId, Started};
 use crate::ways::Way;
 use crate::wire::{Cts, Kind, Offer, Rts};
@@ -206,9 +207,11 @@ impl P2p {
             return debug_assert!(false, "the receive was under way above");
         };
         recv.peer = Some(peer);
-        let mut received = 0;
+        let (mut received, mut staged) = (0, Incoming::default());
         for frame in fragments.iter().flat_map(|fragments| &fragments.frames) {
-            received += payload::unpack(&recv.data, received, frame) as u64;
+            let fits = (frame.len() as u64).min(accepted - received);
+            staged.place(&recv.data, accepted, received, &frame[..fits as usize]);
+            received += fits;
         }
         self.release_fragments(peer, fragments);
         let link = self.peers.at(peer, &mut self.credit_pool);
@@ -219,30 +222,32 @@ impl P2p {
             if !rts.pushed {
                 self.owe(peer, Reply::bare(Kind::Fin, rts.id, 0));
             }
-            return self.received_all(id, &message);
+            self.await_pieces(id, message, (received, staged), false);
+            return self.all_here(id, &message);
         }
         let Some(region) = rts
             .region()
             .filter(|_| link.is_worth_reading(rts.offer == Offer::Device) || rts.way == Way::Write)
         else {
-            return self.await_pieces(id, message, received, !rts.pushed);
+            return self.await_pieces(id, message, (received, staged), !rts.pushed);
         };
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
             return debug_assert!(false, "the receive was under way above");
         };
         let (way, end, device) = (rts.way, accepted, rts.offer == Offer::Device);
-        let read = Read { message, region, device, way, end, rest: None, done: 0, reading: 0, piece: None };
+        let read =
+            Read { message, region, device, way, end, rest: None, done: 0, reading: 0, piece: None, staged };
         recv.step = RecvStep::AwaitRead(Box::new(read));
         link.reads.push_back(id);
         list(&mut self.work, link);
     }
 
     /// The message of receive `id` comes in pieces; `ask` for them with a CTS if they do not come anyway.
-    fn await_pieces(&mut self, id: u64, message: Matched, received: u64, ask: bool) {
+    fn await_pieces(&mut self, id: u64, message: Matched, (received, staged): (u64, Incoming), ask: bool) {
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
             return debug_assert!(false, "both callers have just found the receive under way");
         };
-        recv.step = RecvStep::AwaitPieces(Box::new(Pieces { message, received, granted: None }));
+        recv.step = RecvStep::AwaitPieces(Box::new(Pieces { message, received, granted: None, staged }));
         if ask {
             self.owe(message.peer, Cts { id, room: message.accepted, grant: None }.reply(message.sender));
         }
@@ -256,6 +261,10 @@ impl P2p {
             && let Some(id) = self.peers.at(peer, &mut self.credit_pool).reads.pop_front()
         {
             started += 1;
+            if self.is_read_full(id) {
+                self.peers.at(peer, &mut self.credit_pool).reads.push_front(id);
+                return started;
+            }
             if self.grant(port, id) {
                 continue;
             }
@@ -298,7 +307,8 @@ impl P2p {
             }
             None => {
                 let len = left.min(PIECE) as usize;
-                vec![piece.get_or_insert_with(|| HeapBuffer::zeroed(len)).slice(0, len)]
+                let room = || recv.data.buffer().bounce_buffer().unwrap_or_else(|| HeapBuffer::zeroed(len));
+                vec![piece.get_or_insert_with(room).slice(0, len)]
             }
         };
         *reading = local.iter().map(|local| local.len() as u64).sum();
@@ -311,7 +321,7 @@ impl P2p {
         // The receive may be gone, with its peer or because it was given up: the outcome is late.
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return };
         let RecvStep::AwaitRead(read) = &mut recv.step else { return };
-        let Read { message, device, end, rest, done, reading, piece, .. } = &mut **read;
+        let Read { message, device, end, rest, done, reading, piece, staged, .. } = &mut **read;
         let (message, device) = (*message, *device);
         match outcome {
             Outcome::Impossible => {
@@ -328,12 +338,16 @@ impl P2p {
                         rest.unreadable = true;
                         self.half_over(id);
                     }
-                    None => self.await_pieces(id, message, 0, true),
+                    None => self.await_pieces(id, message, (0, Incoming::default()), true),
                 }
             }
             Outcome::Done => {
-                if let Some(piece) = piece {
-                    payload::scatter(&recv.data, *done, piece, *reading as usize);
+                match piece {
+                    Some(_) if staging::is_staged(&recv.data) => {
+                        piece.take().iter().for_each(|piece| staged.copy(&recv.data, *done, piece, *reading));
+                    }
+                    Some(piece) => payload::scatter(&recv.data, *done, piece, *reading as usize),
+                    None => {}
                 }
                 *done += *reading;
                 if *done < *end {
@@ -343,14 +357,59 @@ impl P2p {
                 }
                 self.stats.gets += 1;
                 let halved = rest.is_some();
+                if !halved {
+                    let (received, staged) = (message.accepted, std::mem::take(staged));
+                    let pieces = Pieces { message, received, granted: None, staged };
+                    recv.step = RecvStep::AwaitPieces(Box::new(pieces));
+                }
                 let link = self.peers.at(message.peer, &mut self.credit_pool);
                 *(if device { &mut link.refused_devices } else { &mut link.refused_reads }) = 0;
                 if halved {
                     return self.half_over(id);
                 }
                 self.owe(message.peer, Reply::bare(Kind::Fin, message.sender, 0));
-                self.received_all(id, &message);
+                self.all_here(id, &message);
             }
         }
+    }
+
+    /// True if receive `id`, which reads, waits until a device has copied what was read.
+    fn is_read_full(&mut self, id: u64) -> bool {
+        let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return false };
+        let RecvStep::AwaitRead(read) = &mut recv.step else { return false };
+        staging::is_staged(&recv.data) && read.staged.is_full()
+    }
+
+    /// All bytes of receive `id` are in this process: it is over, unless a device still copies some of them.
+    pub(crate) fn all_here(&mut self, id: u64, message: &Matched) {
+        if self.is_in_place(id) {
+            return self.received_all(id, message);
+        }
+        let link = self.peers.at(message.peer, &mut self.credit_pool);
+        link.staged.push_back(id);
+        list(&mut self.work, link);
+    }
+
+    /// True if a device copies nothing of receive `id` any more, all of whose bytes are here.
+    fn is_in_place(&mut self, id: u64) -> bool {
+        let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return true };
+        let RecvStep::AwaitPieces(pieces) = &mut recv.step else { return true };
+        pieces.staged.finish(&recv.data);
+        pieces.staged.is_over()
+    }
+
+    /// Ends the receives from this peer of which devices have copied all; gives how many there were and are, so that nobody sleeps while
+    /// there are any.
+    pub(crate) fn await_devices(&mut self, peer: Peer) -> usize {
+        let waiting = self.peers.at(peer, &mut self.credit_pool).staged.len();
+        for _ in 0..waiting {
+            let Some(id) = self.peers.at(peer, &mut self.credit_pool).staged.pop_front() else { break };
+            // One that was given up is over.
+            let Some(Request { state: State::Recv(recv), .. }) = self.requests.get(id) else { continue };
+            let RecvStep::AwaitPieces(pieces) = &recv.step else { continue };
+            let message = pieces.message;
+            self.all_here(id, &message);
+        }
+        waiting
     }
 }

@@ -9,6 +9,7 @@ use banyan_transport::{Class, Head, Peer, Remote};
 
 use crate::long::Chosen;
 use crate::misbehaved::Misbehaved;
+use crate::staging::{Incoming, Outgoing};
 use crate::types::{Completion, Fault, ReqId, Wait};
 use crate::ways::Way;
 use crate::wire::{self, Grant, Kind};
@@ -51,7 +52,7 @@ impl Request {
         match &self.state {
             State::Done(_) => false,
             State::Send(send) => send.peer == peer,
-            State::Recv(recv) => recv.peer == Some(peer),
+            State::Recv(recv) => recv.peer == Some(peer) && !recv.awaits_device(),
         }
     }
 
@@ -83,9 +84,9 @@ pub(crate) struct Send {
 pub(crate) enum SendStep {
     /// Room in the fabric for the envelope. The region is exposed already if an attempt to send was refused.
     AwaitRoom { sync: bool, region: Option<Remote> },
-    /// FIN, CTS, or (after a cancel) Cancelled from the receiver. `sent` bytes have followed the RTS. A `counted` send is
-    /// among those of [`crate::peers::Link::announced`].
-    AwaitReply { region: Option<Remote>, sent: u64, counted: bool },
+    /// FIN, CTS, or (after a cancel) Cancelled from the receiver. `sent` bytes have followed the RTS, or the first of a device's are
+    /// `staged`. A `counted` send is among those of [`crate::peers::Link::announced`].
+    AwaitReply { region: Option<Remote>, staged: Option<Box<Outgoing>>, sent: u32, counted: bool },
     /// Room in the fabric for the fragments of the whole message, of `piece` bytes each.
     PushAll { sent: u64, piece: usize },
     /// Room in the fabric for what a CTS asked for.
@@ -107,6 +108,8 @@ pub(crate) struct Granted {
     /// The receiver reads the bytes before from `region`, and answers again.
     pub(crate) more: bool,
     pub(crate) region: Option<Remote>,
+    /// What a device has copied ahead of the frames that are to carry it, if the data are a device's.
+    pub(crate) staged: Option<Box<Outgoing>>,
 }
 
 impl SendStep {
@@ -152,6 +155,8 @@ pub(crate) struct Pieces {
     pub(crate) received: u64,
     /// The memory that the sender may write.
     pub(crate) granted: Option<Remote>,
+    /// What a device still copies of them.
+    pub(crate) staged: Incoming,
 }
 
 /// A message that is read from the sender's memory.
@@ -174,6 +179,8 @@ pub(crate) struct Read {
     pub(crate) reading: u64,
     /// Where they are read to, if not to the receive's memory.
     pub(crate) piece: Option<Buffer>,
+    /// What a device still copies of those that were read.
+    pub(crate) staged: Incoming,
 }
 
 /// The second half of a message, while its receiver reads the first one.
@@ -201,6 +208,16 @@ pub(crate) struct Matched {
     pub(crate) accepted: u64,
     /// What is known of it if its way was a choice.
     pub(crate) chosen: Option<Chosen>,
+}
+
+/// How a piece of a message has come.
+pub(crate) enum Arrival<'a> {
+    /// In a frame, with this body.
+    Body(&'a [u8]),
+    /// In the memory that was named for it when it began to arrive.
+    Landed,
+    /// Its sender has written it.
+    Written,
 }
 
 impl RecvStep {
@@ -265,6 +282,14 @@ impl Send {
 }
 
 impl Recv {
+    /// True if all of the message is here, and only a device has something to do.
+    pub(crate) fn awaits_device(&self) -> bool {
+        match &self.step {
+            RecvStep::AwaitPieces(pieces) => pieces.received == pieces.message.accepted,
+            RecvStep::AwaitRead(_) | RecvStep::AwaitMatch { .. } => false,
+        }
+    }
+
     /// Whether `peer` may send such a piece to this receive.
     pub(crate) fn awaits(&self, peer: Peer, at: u64, len: usize) -> Result<(), Misbehaved> {
         let (message, first, received) = match &self.step {
@@ -281,6 +306,20 @@ impl Recv {
         let end = at.checked_add(len as u64).ok_or(Misbehaved::DataOverrun)?;
         let fits = at >= first && end <= message.accepted && received + len as u64 <= message.accepted;
         if fits { Ok(()) } else { Err(Misbehaved::DataOverrun) }
+    }
+
+    /// Puts a piece of `len` bytes in its place, or on its way there.
+    pub(crate) fn place(&mut self, at: u64, len: usize, arrival: Arrival<'_>) {
+        let (staged, total) = match &mut self.step {
+            RecvStep::AwaitPieces(pieces) => (&mut pieces.staged, pieces.message.accepted),
+            RecvStep::AwaitRead(read) => (&mut read.staged, read.message.accepted),
+            RecvStep::AwaitMatch { .. } => return,
+        };
+        match arrival {
+            Arrival::Body(bytes) => staged.place(&self.data, total, at, bytes),
+            Arrival::Landed => staged.landed(&self.data, total, at, len),
+            Arrival::Written => {}
+        }
     }
 
     /// A piece of `len` bytes is in place; gives the message with the last piece of all.

@@ -106,7 +106,7 @@ impl P2p {
             link.withdrawals.extend(region);
             send.step = SendStep::PushAll { sent: 0, piece: caps.piece };
         } else {
-            send.step = SendStep::AwaitReply { region, sent: 0, counted };
+            send.step = SendStep::AwaitReply { region, staged: None, sent: 0, counted };
             link.announced += u32::from(counted);
             link.extra = extra;
         }

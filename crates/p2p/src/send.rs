@@ -9,6 +9,7 @@ use crate::payload;
 use crate::peers::Link;
 use crate::request::{self, Granted, Request, Send, SendStep, State};
 use crate::slab::Slab;
+use crate::staging::{self, Next, Outgoing};
 use crate::types::{Mode, ReqId, SendArgs, Stats};
 use crate::ways;
 use crate::wire::{self, Kind};
@@ -17,6 +18,8 @@ use crate::wire::{self, Kind};
 const STACK: usize = 64;
 /// Bytes of a page: DATA frames are whole pages long, but for the last one.
 const PAGE: u64 = 4096;
+/// The longest message from a device that goes whole in one frame, as far as fabrics allow, bytes.
+const LONGEST_WAITED: usize = 64 << 10;
 /// DATA frames that one call of [`P2p::progress`] sends to one peer at most.
 const BURST: usize = 64;
 /// Bytes of the id before the payload of a synchronous eager message.
@@ -141,7 +144,7 @@ impl P2p {
     pub(crate) fn flush(&mut self, port: &mut impl Port, peer: Peer) -> usize {
         let mut done = self.withdraw(port, peer);
         let caps = port.caps(peer);
-        done += self.start_reads(port, peer, &caps);
+        done += self.start_reads(port, peer, &caps) + self.await_devices(peer);
         let parts = [
             Self::send_replies,
             Self::send_held,
@@ -243,7 +246,7 @@ impl P2p {
         })?;
         (link.credit, self.stats.eager) = (link.credit - paid, self.stats.eager + 1);
         if let SendStep::AwaitRoom { region, .. } = send.step {
-            send.step = SendStep::AwaitReply { region, sent: 0, counted: false };
+            send.step = SendStep::AwaitReply { region, staged: None, sent: 0, counted: false };
         }
         Ok(())
     }
@@ -279,13 +282,17 @@ impl P2p {
                 let completion = send.completion();
                 self.finish(id, completion);
             }
+            // A device's bytes are fetched while the answer is awaited.
+            SendStep::AwaitReply { region: None, staged, .. } if staging::is_staged(data) => {
+                staged.get_or_insert_with(|| Outgoing::new(data.len())).begin(data);
+            }
             SendStep::AwaitReply { region: None, sent, .. } if link.held.is_empty() => {
-                let most = data.len().min(caps.eager as u64);
+                let most = data.len().min(caps.eager as u64).min(u32::MAX.into());
                 let (cost, spare) = (credit::cost(caps.piece), self.credit_pool.initial() / 2);
-                while link.heard && *sent < most && link.credit >= cost + spare {
-                    let Ok(after) = next(link, *sent, caps.piece) else { break };
-                    link.credit -= credit::cost((after - *sent) as usize);
-                    *sent = after;
+                while link.heard && u64::from(*sent) < most && link.credit >= cost + spare {
+                    let Ok(after) = next(link, (*sent).into(), caps.piece) else { break };
+                    link.credit -= credit::cost((after - u64::from(*sent)) as usize);
+                    *sent = after as u32;
                 }
                 link.heard = false;
             }
@@ -317,6 +324,8 @@ impl P2p {
                     }
                 }
                 DataSent::Blocked(sent) => return (frames + sent, true),
+                // The device is at work: this process does not sleep meanwhile.
+                DataSent::Pending(sent) => return (frames + sent + 1, false),
             }
         }
         (frames, false)
@@ -363,9 +372,14 @@ pub(crate) fn is_pushing(requests: &Slab<Request>, id: u64) -> bool {
 /// Whether a message may go eagerly in one frame, with `before` more bytes in it.
 #[inline]
 pub(crate) fn is_short(link: &Link, caps: &Caps, data: &Data, before: usize) -> bool {
-    let frame = if link.heard { caps.piece } else { caps.max_bcopy };
-    let longest = caps.eager.min(frame).min(caps.max_bcopy.saturating_sub(before)) as u64;
-    data.len() <= longest && ways::class(data.len()).is_none_or(|class| !link.announces(class, caps, data))
+    let longest = |frame: usize| caps.eager.min(frame).min(caps.max_bcopy.saturating_sub(before)) as u64;
+    let whole = data.len() <= longest(if link.heard { caps.piece } else { caps.max_bcopy });
+    match ways::class(data.len()) {
+        None => whole,
+        // One copy by the device, that is waited for; longer ones are not.
+        Some(_) if staging::is_staged(data) => data.len() <= longest(LONGEST_WAITED),
+        Some(class) => whole && !link.announces(class, caps, data),
+    }
 }
 
 /// What a message of so many bytes costs that goes eagerly in fragments.
@@ -418,6 +432,8 @@ enum DataSent {
     All(usize),
     /// Nothing more leaves now.
     Blocked(usize),
+    /// The next bytes are not there yet: a device copies them.
+    Pending(usize),
 }
 
 /// Sends at most `most` frames of the DATA that a CTS asked for.
@@ -436,7 +452,10 @@ fn send_data(
         debug_assert!(false, "a send in the queue of granted ones was granted");
         return DataSent::All(0);
     };
-    let Granted { to, room, sent, .. } = &mut **granted;
+    let Granted { to, room, sent, staged, .. } = &mut **granted;
+    if staging::is_staged(&send.data) {
+        staged.get_or_insert_with(|| Outgoing::new(send.data.len()));
+    }
     // At least four frames, so that both sides copy at the same time, where the fabric takes frames of any length.
     let Caps { piece, max_bcopy, .. } = port.caps(link.peer);
     let longer = (*room / 4).clamp(piece as u64, 2 * piece as u64).next_multiple_of(PAGE);
@@ -450,7 +469,15 @@ fn send_data(
         if frames == most {
             return DataSent::Blocked(frames);
         }
-        let data = (&send.data, *sent, len);
+        let next = staged.as_mut().map_or(Next::Direct, |staged| staged.next(&send.data, *sent, *room));
+        let (data, len) = match next {
+            Next::Direct => ((&send.data, *sent, len), len),
+            Next::Pending => return DataSent::Pending(frames),
+            Next::Staged(bounce, at, there) => {
+                let len = len.min(there as usize);
+                ((bounce, at, len), len)
+            }
+        };
         let Ok(frame) = link.post_data(port, head, data, Some(Token(id)), Order::Unordered) else {
             return DataSent::Blocked(frames);
         };
@@ -458,5 +485,6 @@ fn send_data(
         *sent += len as u64;
         frames += 1;
     }
+    *staged = None;
     DataSent::All(frames)
 }

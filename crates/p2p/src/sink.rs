@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU64;
 
-use banyan_datatype::Data;
 use banyan_memory::Buffer;
 use banyan_transport::{Class, Head, Outcome, Peer, Sink, Token};
 
@@ -13,7 +12,8 @@ use crate::p2p::{Contexts, P2p, list, wide_tag};
 use crate::payload;
 use crate::peers::{Link, OpenRts, RtsOwner};
 use crate::request::{
-    self, Body, Granted, Message, Pieces, Recv, RecvStep, Reply, Request, SHORT, Send, SendStep, State,
+    self, Arrival, Body, Granted, Message, Pieces, Recv, RecvStep, Reply, Request, SHORT, Send, SendStep,
+    State,
 };
 use crate::wire::{self, Cts, Kind, Rts};
 
@@ -35,7 +35,7 @@ impl Sink for P2p {
             Ok(Some(_)) if kind == Some(Kind::Fragment) => {
                 self.fragment(peer, head.ctx, wire::wide(head), len, None)
             }
-            Ok(Some(_)) => self.piece(peer, head.ctx, wire::wide(head), len, |_| ()),
+            Ok(Some(_)) => self.piece(peer, head.ctx, wire::wide(head), len, Arrival::Landed),
             Ok(None) => return,
             Err(cause) => Err(cause),
         };
@@ -115,9 +115,7 @@ impl P2p {
             Kind::Fragment => self.fragment(peer, head.ctx, wire::wide(head), body.len(), Some(body)),
             Kind::Data => {
                 let at = wire::wide(head);
-                self.piece(peer, head.ctx, at, body.len(), |data| {
-                    payload::unpack(data, at, body);
-                })
+                self.piece(peer, head.ctx, at, body.len(), Arrival::Body(body))
             }
             Kind::Cts => self.cleared(peer, head.ctx, Cts::decode(head, body)?),
             Kind::Fin if self.excused(peer, head.ctx) => Ok(()),
@@ -280,7 +278,7 @@ impl P2p {
         let Recv { data, step: RecvStep::AwaitPieces(pieces), .. } = recv else {
             return Err(Misbehaved::FragmentOfRead);
         };
-        let Pieces { message, received, .. } = &mut **pieces;
+        let Pieces { message, received, staged, .. } = &mut **pieces;
         // What is longer than the receive is cut off.
         let fits = message.accepted.saturating_sub(at).min(len);
         if at > message.total || len > message.total - at {
@@ -289,13 +287,14 @@ impl P2p {
         if *received + fits > message.accepted {
             return Err(Misbehaved::DataOverrun);
         }
-        if let Some(body) = body {
-            payload::unpack(data, at, &body[..fits as usize]);
+        match body {
+            Some(body) => staged.place(data, message.accepted, at, &body[..fits as usize]),
+            None => staged.landed(data, message.accepted, at, len as usize),
         }
         *received += fits;
         if *received == message.accepted {
             let message = *message;
-            self.received_all(id, &message);
+            self.all_here(id, &message);
         }
         Ok(())
     }
@@ -316,10 +315,10 @@ impl P2p {
         id: u64,
         at: u64,
         len: usize,
-        unpack: impl FnOnce(&Data),
+        arrival: Arrival<'_>,
     ) -> Result<(), Misbehaved> {
         self.note_unwritten(peer, id);
-        self.take_piece(peer, id, at, len, unpack)
+        self.take_piece(peer, id, at, len, arrival)
     }
 
     /// A piece of a message that receive `id` has asked for.
@@ -329,7 +328,7 @@ impl P2p {
         id: u64,
         at: u64,
         len: usize,
-        unpack: impl FnOnce(&Data),
+        arrival: Arrival<'_>,
     ) -> Result<(), Misbehaved> {
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
             // The receive was given up: the piece is late, which is no fault of the peer.
@@ -337,9 +336,9 @@ impl P2p {
             return Ok(());
         };
         recv.awaits(peer, at, len)?;
-        unpack(&recv.data);
+        recv.place(at, len, arrival);
         match recv.arrived(len) {
-            Some(message) => self.received_all(id, &message),
+            Some(message) => self.all_here(id, &message),
             None => self.half_over(id),
         }
         Ok(())
@@ -351,18 +350,20 @@ impl P2p {
         if cts.room > send.data.len() {
             return Err(Misbehaved::GrantTooLong);
         }
-        let SendStep::AwaitReply { region, sent, counted } = send.step else {
+        let SendStep::AwaitReply { region, ref mut staged, sent, counted } = send.step else {
             debug_assert!(false, "a waiting send awaits a reply");
             return Err(Misbehaved::ReplyUnasked);
         };
         let Cts { id: to, room, .. } = cts;
-        let sent = cts.grant.map_or(sent, |grant| grant.from);
+        let sent = cts.grant.map_or(sent.into(), |grant| grant.from);
         if sent > room && cts.grant.is_some() {
             return Err(Misbehaved::GrantTooLong);
         }
         let more = cts.grant.is_some() && sent > 0;
         let kept = region.filter(|_| more);
-        let granted = Granted { to, room, sent, grant: cts.grant, started: false, more, region: kept };
+        let staged = staged.take();
+        let granted =
+            Granted { to, room, sent, grant: cts.grant, started: false, more, region: kept, staged };
         send.step = SendStep::PushGranted(Box::new(granted));
         let link = self.peers.at(peer, &mut self.credit_pool);
         link.announced -= u32::from(counted);

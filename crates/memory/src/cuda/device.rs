@@ -30,6 +30,8 @@ pub(super) struct CudaDevice {
 struct State {
     /// Made as they are needed.
     streams: Vec<Handle>,
+    /// The stream of copies that are waited for, which so wait for no others.
+    now: Option<Handle>,
     /// Pieces of work that were started.
     started: u64,
     /// The events of those that are under way.
@@ -135,6 +137,31 @@ impl CudaDevice {
         Ok(state.streams[state.started as usize % state.streams.len()])
     }
 
+    /// Copies on the stream of copies that are waited for.
+    ///
+    /// # Safety
+    /// As for [`Device::copy`].
+    unsafe fn copy_on_stream(&self, to: usize, from: usize, len: usize) -> Result<(), Failed> {
+        let now = self.lock().now;
+        let stream = match now {
+            Some(stream) => stream,
+            None => {
+                let mut stream = 0;
+                // SAFETY: room for a stream, which belongs to the current context.
+                failed("cuStreamCreate", unsafe {
+                    self.api.cuStreamCreate(&raw mut stream, driver::NON_BLOCKING)
+                })?;
+                *self.lock().now.get_or_insert(stream)
+            }
+        };
+        // SAFETY: the caller promises both ranges; the stream is of the current context.
+        failed("cuMemcpyAsync", unsafe { self.api.cuMemcpyAsync(to, from, len, stream) })?;
+        // SAFETY: a stream of this context.
+        failed("cuStreamSynchronize", unsafe { self.api.cuStreamSynchronize(stream) })
+            // A stream that has failed does no more.
+            .inspect_err(|_| self.lock().now = None)
+    }
+
     fn event(&self, state: &mut State) -> Result<Handle, Failed> {
         if let Some(event) = state.events.pop() {
             return Ok(event);
@@ -189,6 +216,10 @@ impl CudaDevice {
         Ok(module)
     }
 
+    fn copy_failure(&self, to: usize, from: usize, len: usize, error: Failed) -> DeviceFailure {
+        self.failure(&format!("the copy of {len} bytes from {from:#x} to {to:#x}"), error)
+    }
+
     fn failure(&self, what: &str, Failed(call, error): Failed) -> DeviceFailure {
         let advice = match error {
             driver::INVALID_CONTEXT | driver::CONTEXT_IS_DESTROYED => {
@@ -240,9 +271,31 @@ impl Device for CudaDevice {
             })
         });
         stats::count(&stats::COPIES);
-        done.map_err(|error| {
-            self.failure(&format!("the copy of {len} bytes from {from:#x} to {to:#x}"), error)
-        })
+        done.map_err(|error| self.copy_failure(to, from, len, error))
+    }
+
+    unsafe fn copy_now(&self, to: *mut u8, from: *const u8, len: usize) -> Result<(), DeviceFailure> {
+        let (to, from) = (to as usize, from as usize);
+        let done = self.within(|| {
+            // SAFETY: as the caller promises.
+            unsafe { self.copy_on_stream(to, from, len) }.or_else(|_| {
+                stats::count(&stats::COPIES_WAITED);
+                // SAFETY: as above.
+                failed("cuMemcpy", unsafe { self.api.cuMemcpy(to, from, len) })
+            })
+        });
+        stats::count(&stats::COPIES);
+        done.map_err(|error| self.copy_failure(to, from, len, error))
+    }
+
+    fn pin(&self, address: *mut u8, len: usize) -> bool {
+        let pinned = self.within(|| {
+            // SAFETY: memory that stays; the driver refuses what it cannot pin.
+            failed("cuMemHostRegister", unsafe {
+                self.api.cuMemHostRegister(address.cast(), len, driver::PORTABLE)
+            })
+        });
+        pinned.is_ok()
     }
 
     unsafe fn launch(&self, launch: &Launch<'_>, values: &[Value<'_>]) -> Result<u64, DeviceFailure> {

@@ -47,6 +47,8 @@ pub(super) const COMPUTE_MINOR: c_int =
 pub(super) const NON_BLOCKING: c_uint = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
 /// Also memory of another device is mapped, where devices reach each other.
 pub(super) const ENABLE_PEERS: c_uint = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as c_uint;
+/// Memory is pinned for all contexts.
+pub(super) const PORTABLE: c_uint = sys::CU_MEMHOSTREGISTER_PORTABLE;
 /// Events are polled, not timed.
 pub(super) const NO_TIMING: c_uint = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
 /// Who waits for an event sleeps.
@@ -83,6 +85,7 @@ functions! {
     cuStreamSynchronize = "cuStreamSynchronize" (stream: Handle);
     cuMemcpy = "cuMemcpy" (to: DevicePointer, from: DevicePointer, bytes: usize);
     cuMemcpyAsync = "cuMemcpyAsync" (to: DevicePointer, from: DevicePointer, bytes: usize, stream: Handle);
+    cuMemHostRegister = "cuMemHostRegister_v2" (pointer: *mut c_void, bytes: usize, flags: c_uint);
     cuMemAlloc = "cuMemAlloc_v2" (pointer: *mut DevicePointer, bytes: usize);
     cuMemFree = "cuMemFree_v2" (pointer: DevicePointer);
     cuCtxGetCurrent = "cuCtxGetCurrent" (context: *mut Handle);

@@ -11,13 +11,14 @@ mod one_sided;
 mod ops;
 mod oracle;
 mod programs;
+mod staged;
 mod ways;
 
 use std::cell::Cell;
 use std::sync::Arc;
 
 use banyan_datatype::{Data, Datatype};
-use banyan_memory::HeapBuffer;
+use banyan_memory::{Buffer, HeapBuffer};
 use banyan_transport::random::Random;
 use banyan_transport::sim::{Net, OneSided, Options, SimFabric};
 use banyan_transport::{Fabric, Peer};
@@ -175,6 +176,11 @@ fn room(len: usize) -> Data {
 
 /// Memory with room for `len` bytes, in pieces of 3 or of 600 with holes of 2.
 fn holey(len: usize) -> Data {
+    holey_in(len, HeapBuffer::zeroed)
+}
+
+/// The same in memory that `alloc` gives.
+fn holey_in(len: usize, alloc: impl FnOnce(usize) -> Buffer) -> Data {
     let byte: &Arc<Datatype> = Datatype::builtin(BYTE).unwrap();
     let run = if len > 1200 && len.is_multiple_of(2) { 600 } else { 3 };
     let blocks = len / run;
@@ -182,7 +188,7 @@ fn holey(len: usize) -> Data {
     let rest = Datatype::contiguous((len % run) as i64, byte).unwrap();
     let before = (run + 2) * blocks;
     let ty = Datatype::create_struct(&[1, 1], &[0, before as i64], &[runs, rest]).unwrap();
-    Data::typed(HeapBuffer::zeroed(before + run + 2), 1, &ty)
+    Data::typed(alloc(before + run + 2), 1, &ty)
 }
 
 /// The code of MPI_BYTE in the MPI 5.0 ABI.

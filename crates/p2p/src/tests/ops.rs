@@ -22,6 +22,8 @@ pub(super) struct Setting {
     pub(super) budget: usize,
     /// [`super::choice`] of this number.
     pub(super) choice: usize,
+    /// Half of the memory is a device's.
+    pub(super) device: bool,
     /// The messages with keys, whose ends [`Op::Key`] starts.
     pub(super) keyed: Vec<Keyed>,
 }
@@ -100,13 +102,14 @@ pub(super) fn setting() -> impl Strategy<Value = Setting> {
         any_network(|n| picks.next().map_or(0, |pick| pick % n))
     });
     let budget = prop::sample::select(vec![4 << 20, 50_000, 2000, 0]);
-    (1usize..6, any::<u64>(), network, budget, 0..CHOICES, keyed).prop_map(
-        |(processes, seed, network, budget, choice, keyed)| Setting {
+    (1usize..6, any::<u64>(), network, budget, (0..CHOICES, any::<bool>()), keyed).prop_map(
+        |(processes, seed, network, budget, (choice, device), keyed)| Setting {
             processes,
             seed,
             network,
             budget,
             choice,
+            device,
             keyed,
         },
     )

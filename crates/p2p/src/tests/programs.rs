@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use banyan_memory::Buffer;
+use banyan_memory::{Buffer, SimulatedDevice};
 use banyan_transport::{Class, Head, Outcome, Sink, Token};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Proptest, RngSeed};
@@ -56,7 +56,13 @@ struct Program {
     open_sends: Vec<usize>,
     open_receives: Vec<usize>,
     keyed: Vec<(Keyed, [bool; 2])>,
+    /// What half of the memory belongs to.
+    device: Option<SimulatedDevice>,
+    random: Random,
 }
+
+/// Bytes of a device: no program touches so many.
+const DEVICE: usize = 128 << 20;
 
 /// A sink that shows the oracle each frame.
 struct Tap<'a, S> {
@@ -119,6 +125,25 @@ impl Program {
             open_sends: Vec::new(),
             open_receives: Vec::new(),
             keyed: setting.keyed.into_iter().map(|keyed| (keyed, [false; 2])).collect(),
+            device: setting.device.then(|| SimulatedDevice::new(DEVICE, setting.seed)),
+            random: Random::new(setting.seed),
+        }
+    }
+
+    /// Memory for a message, in one piece or in many, of the device or not.
+    fn memory(&mut self, len: usize, scattered: bool) -> Data {
+        match &self.device {
+            Some(device) if self.random.once_in(2) => {
+                let alloc = |len| device.alloc(len);
+                // Each run is a copy: of few bytes there would be too many.
+                if scattered && len.is_multiple_of(2) {
+                    holey_in(len, alloc)
+                } else {
+                    Data::bytes(alloc(len))
+                }
+            }
+            _ if scattered => holey(len),
+            _ => room(len),
         }
     }
 
@@ -129,7 +154,7 @@ impl Program {
                 self.send((from % n, to % n), (ctx, tag), (len, scattered), mode)
             }
             Op::Receive { at, src, ctx, tag, len, scattered, bypass } => {
-                let data = memory(len, scattered);
+                let data = self.memory(len, scattered);
                 self.receive_from(at % n, ctx, src.map(|src| src % n), tag, data, bypass)
             }
             Op::Probe { at, src, ctx, tag, take } => {
@@ -205,7 +230,7 @@ impl Program {
         mode: Mode,
     ) {
         let bytes = pattern(self.sent.len() as u64, len);
-        let data = memory(len, scattered);
+        let data = self.memory(len, scattered);
         data.cursor().unpack(&data, &bytes);
         let src_rank = rank(from, ctx);
         let End { p2p, port } = &mut self.world.ends[from];
@@ -307,7 +332,7 @@ impl Program {
         assert_eq!(probed.map(|found| found.1), expected);
         let Some((message, envelope)) = probed else { return };
         self.oracles[at].post(like(recv, ctx, src, tag));
-        let data = memory(envelope.bytes as usize + more, more == 1);
+        let data = self.memory(envelope.bytes as usize + more, more == 1);
         let message = Some(message);
         let received = Received { at, class: Class::P2p, data, cancelled: false, request: None, message };
         self.received.push(received);
@@ -355,7 +380,7 @@ impl Program {
         if std::mem::replace(&mut started[usize::from(receive)], true) {
             return;
         }
-        let data = memory(len, scattered);
+        let data = self.memory(len, scattered);
         if !receive {
             let bytes = pattern(self.sent.len() as u64, len);
             data.cursor().unpack(&data, &bytes);
@@ -451,11 +476,6 @@ fn reuse(data: &Data) {
     data.cursor().unpack(data, &pattern(!0, data.len() as usize));
 }
 
-/// Memory for a message, in one piece or in many.
-fn memory(len: usize, scattered: bool) -> Data {
-    if scattered { holey(len) } else { room(len) }
-}
-
 /// Runs a program to its end.
 fn run(setting: Setting, ops: Vec<Op>) {
     let mut program = Program::new(setting);
@@ -489,7 +509,8 @@ proptest! {
 #[test]
 fn regression_a_message_in_two_fragments_to_oneself_ends() {
     let network = Options { max_delay: 3, ..any_network(|_| 0) };
-    let setting = Setting { processes: 1, seed: 0, network, budget: 4 << 20, choice: 1, keyed: vec![] };
+    let setting =
+        Setting { processes: 1, seed: 0, network, budget: 4 << 20, choice: 1, device: false, keyed: vec![] };
     let (ctx, tag, len) = (0, 0, 8193);
     run(setting, vec![Op::Send { from: 0, to: 0, ctx, tag, len, scattered: false, mode: Mode::Standard }]);
 }

@@ -1,0 +1,222 @@
+//! Pieces of long messages between memory of a device and frames, by way of bounce buffers ([`Buffer::bounce_buffer`]): the device copies some while
+//! frames carry others. Nothing here waits: a piece whose copy is not over stays pending, and whoever makes progress asks again.
+//!
+//! Where all of these are in use, bytes go between frames and the device as they come, and that is waited for: a sender may hold some until
+//! its receiver comes, so nobody waits for one.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use banyan_datatype::Data;
+use banyan_datatype::device::Copies;
+use banyan_memory::{BOUNCE_BUFFER, Buffer, bounce_buffers_left};
+
+use crate::payload;
+
+/// Bounce buffers of one message at a time: the device fills one, another one is full, and frames leave from a third.
+const MOST: usize = 3;
+/// The fewest bytes that a device copies at a time, where the message has so many: each copy costs some microseconds.
+const LEAST: u64 = 1 << 16;
+/// Bounce buffers that messages leave to others while their receivers have not answered.
+const SPARE: usize = 32;
+const PAGE: u64 = 4096;
+
+/// How many bytes of a message of `total` are copied at a time: a quarter, so that copies and frames overlap.
+fn unit(total: u64) -> u64 {
+    (total / 4).next_multiple_of(PAGE).clamp(LEAST, BOUNCE_BUFFER as u64)
+}
+
+/// Whether the bytes of a message go by bounce buffers.
+pub(crate) fn is_staged(data: &Data) -> bool {
+    !data.buffer().kind().is_host_accessible()
+}
+
+/// The bounce buffer that bytes of `data` go through.
+fn bounce_buffer(data: &Data) -> Option<Buffer> {
+    data.buffer().bounce_buffer()
+}
+
+/// Bytes of a message that are fetched from a device ahead of the frames that carry them.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    /// Without gaps.
+    pieces: VecDeque<Piece>,
+    /// What one copy brings.
+    unit: u64,
+}
+
+/// Bytes that are in a bounce buffer, or are on the way there.
+#[derive(Debug)]
+struct Piece {
+    at: u64,
+    len: u64,
+    bounce: Data,
+    copies: Copies,
+}
+
+/// Where the next bytes of a message are sent from.
+pub(crate) enum Next<'a> {
+    /// A bounce buffer, in which so many of them follow this byte.
+    Staged(&'a Data, u64, u64),
+    /// The device copies them.
+    Pending,
+    /// The memory of the message.
+    Direct,
+}
+
+impl Outgoing {
+    /// Nothing is fetched of a message of `total` bytes.
+    pub(crate) fn new(total: u64) -> Box<Outgoing> {
+        Box::new(Outgoing { pieces: VecDeque::with_capacity(MOST), unit: unit(total) })
+    }
+
+    /// Fetches the first bytes of a message before its receiver has asked for them, unless too many do that.
+    pub(crate) fn begin(&mut self, data: &Data) {
+        if bounce_buffers_left() > SPARE {
+            self.fetch(data, 0, data.len(), 1);
+        }
+    }
+
+    /// Fetches bytes from `at` on, up to `end`, into bounce buffers of which `most` are in use at a time.
+    fn fetch(&mut self, data: &Data, at: u64, end: u64, most: usize) {
+        while self.pieces.len() < most {
+            let at = self.pieces.back().map_or(at, |last| last.at + last.len);
+            let len = self.unit.min(end.saturating_sub(at));
+            let Some(bounce) = (len > 0).then(|| bounce_buffer(data)).flatten() else { return };
+            let bounce = Data::bytes(bounce.slice(0, len as usize));
+            let copies = bounce.start_copy(0, data, at, len);
+            self.pieces.push_back(Piece { at, len, bounce, copies });
+        }
+    }
+
+    /// Where the bytes from `at` on come from, of which all up to `end` are wanted. What lies before them is not asked for again.
+    pub(crate) fn next(&mut self, data: &Data, at: u64, end: u64) -> Next<'_> {
+        while self.pieces.front().is_some_and(|first| first.at + first.len <= at) {
+            self.pieces.pop_front();
+        }
+        self.fetch(data, at, end, MOST);
+        match self.pieces.front_mut() {
+            None => Next::Direct,
+            Some(first) => match first.copies.are_over() {
+                false => Next::Pending,
+                true => Next::Staged(&first.bounce, at - first.at, first.at + first.len - at),
+            },
+        }
+    }
+}
+
+/// Bytes of a message that have come, and that a device still copies to where they belong.
+#[derive(Debug, Default)]
+pub(crate) struct Incoming {
+    runs: Vec<Run>,
+    copies: Vec<Copies>,
+}
+
+/// Bytes that gather in a bounce buffer until they are worth a copy: those of the message from byte `at` on, as they come. Frames may overtake
+/// each other, so that some are missing before others.
+#[derive(Debug)]
+struct Run {
+    at: u64,
+    /// The last byte that is here or is about to come ends here, counted from `at`.
+    len: u64,
+    /// Which bytes are here, counted from `at`: those that came one after the other are one part.
+    here: Vec<Range<u64>>,
+    bounce: Buffer,
+}
+
+impl Run {
+    /// True if no bytes are missing or about to come.
+    fn is_whole(&self) -> bool {
+        self.here.iter().map(|part| part.end - part.start).sum::<u64>() >= self.len
+    }
+
+    /// Bytes are here, from byte `at` of the message on.
+    fn add(&mut self, at: u64, len: usize) {
+        let (from, to) = (at - self.at, at - self.at + len as u64);
+        match self.here.iter_mut().find(|part| part.end == from) {
+            Some(part) => part.end = to,
+            None => self.here.push(from..to),
+        }
+    }
+
+    /// The memory for these bytes.
+    fn room(&self, at: u64, len: usize) -> Option<Buffer> {
+        let fits = at >= self.at && at.checked_add(len as u64)? - self.at <= BOUNCE_BUFFER as u64;
+        fits.then(|| self.bounce.slice((at - self.at) as isize, len))
+    }
+}
+
+impl Incoming {
+    /// True if all that has come is where it belongs.
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.copies.retain_mut(|copy| !copy.are_over());
+        self.copies.is_empty() && self.runs.is_empty()
+    }
+
+    /// True if as many bounce buffers as a message may have are in use.
+    pub(crate) fn is_full(&mut self) -> bool {
+        self.is_over();
+        self.copies.len() + self.runs.len() >= MOST
+    }
+
+    /// Writes bytes of a message of `total`, from its byte `at` on, to `data`; at once where that is memory of the host.
+    pub(crate) fn place(&mut self, data: &Data, total: u64, at: u64, bytes: &[u8]) {
+        match is_staged(data).then(|| self.reserve(data, at, bytes.len())).flatten() {
+            None => {
+                payload::unpack(data, at, bytes);
+            }
+            Some(room) => {
+                room.write(0, bytes);
+                self.landed(data, total, at, bytes.len());
+            }
+        }
+    }
+
+    /// Room in a bounce buffer for bytes that are about to come: the same for the same bytes. `None`: there is no room, or they are too many.
+    pub(crate) fn reserve(&mut self, data: &Data, at: u64, len: usize) -> Option<Buffer> {
+        let found = self.runs.iter_mut().find_map(|run| Some((run.room(at, len)?, run)));
+        if let Some((room, run)) = found {
+            run.len = run.len.max(at + len as u64 - run.at);
+            return Some(room);
+        }
+        if len > BOUNCE_BUFFER {
+            return None;
+        }
+        if self.is_full() {
+            self.copy_runs(data, Run::is_whole);
+            return None;
+        }
+        let run = Run { at, len: len as u64, here: Vec::with_capacity(1), bounce: bounce_buffer(data)? };
+        let room = run.bounce.slice(0, len);
+        // Those that are asked for again are found in the same run, as it is the first one that they fit in.
+        self.runs.push(run);
+        Some(room)
+    }
+
+    /// Bytes of a message of `total` are in the memory that [`Incoming::reserve`] gave for them, if it gave any.
+    pub(crate) fn landed(&mut self, data: &Data, total: u64, at: u64, len: usize) {
+        let Some(run) = self.runs.iter_mut().find(|run| run.room(at, len).is_some()) else { return };
+        run.add(at, len);
+        self.copy_runs(data, |run| run.len >= unit(total) && run.is_whole());
+    }
+
+    /// All bytes of the message are here: what is in bounce buffers is copied.
+    pub(crate) fn finish(&mut self, data: &Data) {
+        self.copy_runs(data, |_| true);
+    }
+
+    /// Copies those of the runs, which then end.
+    fn copy_runs(&mut self, data: &Data, which: impl Fn(&Run) -> bool) {
+        let runs: Vec<Run> = self.runs.extract_if(.., |run| which(run)).collect();
+        for (run, part) in runs.iter().flat_map(|run| run.here.iter().map(move |part| (run, part))) {
+            let len = part.end - part.start;
+            let from = run.bounce.slice(part.start as isize, len as usize);
+            self.copy(data, run.at + part.start, &from, len);
+        }
+    }
+
+    /// Starts to copy the first `len` bytes of memory of the host to `data`, from its byte `at` on.
+    pub(crate) fn copy(&mut self, data: &Data, at: u64, from: &Buffer, len: u64) {
+        self.copies.push(data.start_copy(at, &Data::bytes(from.slice(0, len as usize)), 0, len));
+    }
+}

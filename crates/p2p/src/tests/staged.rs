@@ -1,0 +1,124 @@
+//! Long messages whose memory is a device's, at either end or at both: nothing waits for a device inside a call.
+
+use std::sync::{Mutex, PoisonError};
+
+use banyan_memory::SimulatedDevice;
+
+use super::*;
+
+/// Held by tests to which it matters how many bounce buffers are free.
+static BOUNCE_BUFFERS: Mutex<()> = Mutex::new(());
+
+/// A network by which nothing is read, so that all goes in frames.
+fn frames() -> Options {
+    let (get, put) = (OneSided::Off, OneSided::Off);
+    Options { get, put, eager: 16_384, piece: 4096, max_delay: 0, ..Options::default() }
+}
+
+fn on(device: &SimulatedDevice, bytes: &[u8]) -> Data {
+    let data = Data::bytes(device.alloc(bytes.len()));
+    data.cursor().unpack(&data, bytes);
+    data
+}
+
+#[test]
+fn copies_run_ahead_of_frames_and_are_not_waited_for() {
+    let _turn = BOUNCE_BUFFERS.lock().unwrap_or_else(PoisonError::into_inner);
+    const LEN: usize = 3 << 20;
+    let device = SimulatedDevice::new(8 << 20, 7);
+    let mut world = two(frames());
+    let bytes = pattern(1, LEN);
+    let (from, to) = (on(&device, &bytes), on(&device, &vec![0; LEN]));
+    let (before, _) = device.copies();
+    let send = pending(world.send(0, 1, 3, Mode::Standard, &from));
+    let (started, under_way) = device.copies();
+    assert_eq!((started - before, under_way), (1, 1), "the first bytes are fetched before an answer comes");
+    let receive = pending(world.recv(1, Some(0), Some(3), &to));
+    let mut most = 0;
+    world.run(|world| {
+        most = most.max(device.copies().1);
+        world.ends[0].p2p.is_done(send) && world.ends[1].p2p.is_done(receive)
+    });
+    assert!(most > 1, "{most} copies at a time at most");
+    assert_eq!(contents(&to, LEN), bytes);
+    // 512 KiB at a time, at both ends.
+    let copies = device.copies().0 - before - 1;
+    assert!(copies <= 6 + 8, "{copies} copies");
+    assert_eq!(device.copies().1, 0);
+}
+
+#[test]
+fn a_receive_is_over_when_the_device_has_copied_all_though_the_sender_is_gone() {
+    const LEN: usize = 100_000;
+    let seen = (1..20).filter(|&seed| sender_goes_while_the_device_copies(seed, LEN)).count();
+    assert!(seen > 2, "{seen} times of 19 the device was at work");
+}
+
+/// True if the device was at work when the sender went.
+fn sender_goes_while_the_device_copies(seed: u64, len: usize) -> bool {
+    let device = SimulatedDevice::new(1 << 20, seed);
+    let mut world = two(frames());
+    let bytes = pattern(2, len);
+    let to = on(&device, &vec![0; len]);
+    let receive = pending(world.recv(1, Some(0), Some(3), &to));
+    let send = pending(world.send(0, 1, 3, Mode::Standard, &filled(&bytes)));
+    world.run(|world| world.ends[0].p2p.is_done(send) && world.net.is_idle());
+    let copies = device.copies().1 > 0;
+    world.ends[1].p2p.peer_down(Peer(0), "test");
+    let End { p2p, port } = &mut world.ends[1];
+    while !p2p.is_done(receive) {
+        assert!(p2p.has_work() && p2p.progress(port) > 0, "nobody sleeps while the device copies");
+    }
+    assert_eq!(p2p.test(receive).expect("it is done").fault, None);
+    assert_eq!(contents(&to, len), bytes);
+    copies
+}
+
+#[test]
+fn without_bounce_buffers_bytes_go_as_they_come() {
+    let _turn = BOUNCE_BUFFERS.lock().unwrap_or_else(PoisonError::into_inner);
+    const LEN: usize = 300_000;
+    let device = SimulatedDevice::new(8 << 20, 5);
+    let spare = device.alloc(1);
+    let held: Vec<_> = std::iter::from_fn(|| spare.bounce_buffer()).collect();
+    let mut world = two(frames());
+    for len in [LEN, 20_000] {
+        let bytes = pattern(4, len);
+        let (from, to) = (on(&device, &bytes), on(&device, &vec![0; len]));
+        let receive = world.recv(1, Some(0), Some(3), &to);
+        let send = world.send(0, 1, 3, Mode::Standard, &from);
+        assert_eq!(world.wait(1, receive).bytes, len as u64);
+        world.wait(0, send);
+        assert_eq!(contents(&to, len), bytes);
+    }
+    drop(held);
+}
+
+/// A send that is given up in the middle goes on from a copy, and its memory is the user's again.
+#[test]
+fn what_is_given_up_touches_memory_no_more() {
+    const LEN: usize = 400_000;
+    for turns in 0..40 {
+        let device = SimulatedDevice::new(2 << 20, turns);
+        let mut world = two(frames());
+        let bytes = pattern(turns, LEN);
+        let (from, to) = (on(&device, &bytes), on(&device, &vec![0; LEN]));
+        let receive = pending(world.recv(1, Some(0), Some(3), &to));
+        let send = pending(world.send(0, 1, 3, Mode::Standard, &from));
+        (0..turns).for_each(|_| world.turn());
+        let End { p2p, port } = &mut world.ends[0];
+        p2p.disown(port, send);
+        from.cursor().unpack(&from, &vec![9; LEN]);
+        if turns % 2 == 0 {
+            assert_eq!(world.wait(1, Started::Pending(receive)).bytes, LEN as u64);
+            assert_eq!(contents(&to, LEN), bytes);
+        } else {
+            let End { p2p, port } = &mut world.ends[1];
+            p2p.abandon(port, receive);
+            to.cursor().unpack(&to, &vec![5; LEN]);
+            (0..300).for_each(|_| world.turn());
+            assert_eq!(contents(&to, LEN), vec![5; LEN]);
+            world.settle();
+        }
+    }
+}
