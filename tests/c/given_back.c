@@ -6,6 +6,20 @@
 
 enum { MINE = 0x5a, GO = 1, NOW = 2 };
 
+/* On devices a call that fails may do so while its first copies are under way: then nothing has left for the others, who hear that it
+ * failed. Elsewhere what they were to get has left by then. */
+#ifdef BANYAN_ON_DEVICE_H
+static const int others_may_fail = 1;
+#else
+static const int others_may_fail = 0;
+#endif
+
+/* The program has used its memory again. Where that is on a device (tests/gpu) this call brings what was written there. */
+static void is_written(void)
+{
+    OK(MPI_Barrier(MPI_COMM_SELF));
+}
+
 /* How many bytes are not what the program wrote there. */
 static size_t touched(const unsigned char *buffer, size_t bytes)
 {
@@ -34,6 +48,7 @@ static void gather(int bytes)
     CHECK(class_of(code) == MPI_ERR_TRUNCATE || (rank != 0 && code == MPI_SUCCESS));
     if (rank == 0)
         memset(all, MINE, whole);
+    is_written();
     OK(MPI_Barrier(MPI_COMM_WORLD));
     if (rank == 0)
         CHECK(touched(all, whole) == 0);
@@ -44,7 +59,7 @@ static void gather(int bytes)
 /* Rank 0 fails because of what rank 1 sent, and uses its memory again before rank 2 has begun to receive. */
 static void alltoallv(int bytes)
 {
-    int rank = my_rank(MPI_COMM_WORLD), here = 0;
+    int rank = my_rank(MPI_COMM_WORLD), here = 0, code;
     int sends[3] = {8, 8, 8}, recvs[3] = {8, 8, 8}, from[3] = {0, 8, 16}, into[3] = {0, bytes + 8, bytes + 16};
     unsigned char *out = malloc(bytes + 32), *in = calloc(1, bytes + 32);
     MPI_Request request;
@@ -63,14 +78,17 @@ static void alltoallv(int bytes)
         CHECK(class_of(MPI_Wait(&request, MPI_STATUS_IGNORE)) == MPI_ERR_TRUNCATE);
         memset(out, MINE, bytes + 32);
         memset(in, MINE, bytes + 32);
+        is_written();
+        code = MPI_ERR_TRUNCATE;
         OK(MPI_Send(&here, 0, MPI_INT, 2, NOW, MPI_COMM_WORLD));
     } else {
-        OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+        code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+        CHECK(code == MPI_SUCCESS || others_may_fail);
     }
     OK(MPI_Barrier(MPI_COMM_WORLD));
     if (rank == 0)
         CHECK(touched(in, bytes + 32) == 0);
-    if (rank == 2)
+    if (rank == 2 && code == MPI_SUCCESS)
         for (int i = 0; i < bytes && check_failures == 0; i++)
             CHECK(in[i] == pattern(i + 16, 1));
     free(out);

@@ -13,6 +13,11 @@ static int value(int r, int turn, int i)
     return 1000 * turn + 100 * r + i;
 }
 
+static int *numbers(int count)
+{
+    return malloc(count * sizeof(int));
+}
+
 static void give(int *data, int count, int turn)
 {
     for (int i = 0; i < count; i++)
@@ -22,7 +27,7 @@ static void give(int *data, int count, int turn)
 /* The same arguments but for the buffers, which move from turn to turn; every other turn is in place. */
 static void buffers(void)
 {
-    int memory[2][TIMES + MOST * 8];
+    int *memory[2] = {numbers(TIMES + MOST * 8), numbers(TIMES + MOST * 8)};
     for (int turn = 0; turn < TIMES; turn++)
         for (int root = 0; root < ranks; root++)
             for (int count = 1; count <= 3; count++) {
@@ -56,12 +61,14 @@ static void buffers(void)
                     wrong += in[i] != value(i / count, turn, i % count);
                 CHECK(wrong == 0);
             }
+    free(memory[0]);
+    free(memory[1]);
 }
 
 /* The same lists at the same addresses, with other values in them. */
 static void lists(void)
 {
-    int out[MOST * 8], in[MOST * 8], counts[MOST], places[MOST], same[MOST];
+    int *out = numbers(MOST * 8), *in = numbers(MOST * 8), counts[MOST], places[MOST], same[MOST];
     for (int turn = 0; turn < 4 * TIMES; turn++) {
         int step = turn / 2 % 3, wrong = 0, gap = turn / 4 % 2;
         for (int r = 0; r < ranks; r++) {
@@ -72,12 +79,12 @@ static void lists(void)
             same[r] = counts[rank];
         int all = places[ranks - 1] + counts[ranks - 1];
         give(out, counts[rank], turn);
-        memset(in, 0, sizeof in);
+        memset(in, 0, MOST * 8 * sizeof *in);
         OK(MPI_Allgatherv(out, counts[rank], MPI_INT, in, counts, places, MPI_INT, MPI_COMM_WORLD));
         for (int r = 0; r < ranks; r++)
             for (int i = 0; i < counts[r]; i++)
                 wrong += in[places[r] + i] != value(r, turn, i);
-        memset(in, 0, sizeof in);
+        memset(in, 0, MOST * 8 * sizeof *in);
         OK(MPI_Gatherv(out, counts[rank], MPI_INT, in, rank == 0 ? counts : NULL, rank == 0 ? places : NULL,
                        MPI_INT, 0, MPI_COMM_WORLD));
         for (int r = 0; r < ranks && rank == 0; r++)
@@ -99,6 +106,8 @@ static void lists(void)
                 wrong += in[places[r] + i] != value(r, turn + rank, i);
         CHECK(wrong == 0);
     }
+    free(out);
+    free(in);
 }
 
 /* A call that would be right but for one thing, after some that were. */
@@ -143,7 +152,7 @@ static void errors(void)
 /* Persistent ones, started again and again with other data, by each rank in an order of its own. */
 static void persistent(void)
 {
-    int out[3], sum[3], data[3], all[MOST], most[3];
+    int *out = numbers(3), *sum = numbers(3), *data = numbers(3), *all = numbers(MOST), *most = numbers(3);
     MPI_Request requests[4];
     OK(MPI_Allreduce_init(out, sum, 3, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]));
     OK(MPI_Bcast_init(data, 3, MPI_INT, ranks - 1, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[1]));
@@ -168,6 +177,11 @@ static void persistent(void)
     }
     for (int i = 0; i < 4; i++)
         OK(MPI_Request_free(&requests[i]));
+    free(out);
+    free(sum);
+    free(data);
+    free(all);
+    free(most);
 }
 
 int main(int argc, char **argv)

@@ -381,6 +381,18 @@ driver! {
     }
 }
 
+/// How often a function was called in this process, by its name here (`cuMemcpyAsync`, without a version); with an empty name, all of
+/// them together. No driver has this: a test asks.
+///
+/// # Safety
+/// The name is a C string.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn banyan_double_calls(name: *const c_char) -> u64 {
+    // SAFETY: as the caller promises.
+    let name = unsafe { CStr::from_ptr(name) };
+    World::enter().settings.calls(&name.to_string_lossy())
+}
+
 /// The name of an error and a sentence about it.
 fn text_of(error: c_int) -> Option<[&'static CStr; 2]> {
     Some(match error {

@@ -50,6 +50,12 @@ impl Settings {
         }
     }
 
+    /// How often a function was called; without a name, all of them together.
+    pub(crate) fn calls(&self, function: &str) -> u64 {
+        let counts = self.calls.iter().filter(|(name, _)| function.is_empty() || **name == function);
+        counts.map(|(_, calls)| calls).sum()
+    }
+
     /// Counts a call of a function; the error that a test asked for.
     pub(crate) fn called(&mut self, function: &'static str) -> c_int {
         let calls = self.calls.entry(function).or_default();

@@ -60,8 +60,8 @@ enum Task {
     Docs,
     /// Write which code of the library the linker puts together, from what ranks run
     Hot,
-    /// Run the programs whose buffers are on GPUs on this machine's own
-    Gpu,
+    /// Run the programs whose buffers are on GPUs on this machine's own; `--double` on a stand-in
+    Gpu(gpu::Options),
     /// Fetch MPICH, Open MPI and Intel MPI from PyPI into target/rivals
     Rivals,
     /// Measure what the constants of the cost model stand for
@@ -103,7 +103,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Conformance(options) => conformance::run(&project, &options),
         Task::Docs => docs::write(&project).map(|()| true),
         Task::Hot => hot::write(&project).map(|()| true),
-        Task::Gpu => gpu::run(&project),
+        Task::Gpu(options) => gpu::run(&project, &options),
         Task::Rivals => rivals::all(&project).map(|()| true),
         Task::Costs(options) => costs::run(&project, &options).map(|()| true),
         Task::Bench(options) => bench::run(&project, &options).map(|()| true),

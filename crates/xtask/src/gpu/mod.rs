@@ -1,0 +1,159 @@
+//! Programs of tests/c and tests/gpu whose buffers are on CUDA devices, on a stand-in for the driver, as in `cargo xtask test`, or on a real one.
+
+mod own;
+mod programs;
+mod suite;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use banyan_datatype::device::FOR_THE_PROCESSOR;
+use clap::Args;
+use cuda_double::compile;
+
+use crate::cc::Unit;
+use crate::library::{Fabric, Kind, Library};
+use crate::process::{End, Job, tail};
+use crate::project::{self, Project};
+use crate::steps::{self, Step, Tally};
+
+/// What `cargo xtask gpu` does.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// On the stand-in for the driver
+    #[arg(long)]
+    double: bool,
+    /// Only these: programs of tests/c, `programs` (those of tests/gpu on any driver), `own` (those on the stand-in alone)
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+}
+
+/// Which programs run.
+#[derive(Default)]
+struct Selection(Vec<String>);
+
+impl Selection {
+    fn has(&self, name: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|one| one == name)
+    }
+}
+
+/// Files that a machine with a CUDA device has.
+const NODES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/dxg"];
+
+/// Whose driver is loaded.
+#[derive(Clone)]
+pub(crate) enum Driver {
+    /// The stand-in, which is in this folder, and a library of kernels for it if there is a compiler for them.
+    Double { folder: PathBuf, kernels: Option<PathBuf> },
+    /// The machine's own.
+    Real,
+}
+
+/// The suite on the stand-in.
+pub(crate) fn on_double(project: &Project, library: &Library) -> Result<Tally> {
+    let mut tally = Tally::default();
+    let driver = double(project, &mut tally)?;
+    let all = Selection::default();
+    suite::run(project, library, &driver, &all, &mut tally)?;
+    programs::run(project, library, &driver, &mut tally)?;
+    own::run(project, library, &driver.without_kernels(), &mut tally)?;
+    Ok(tally)
+}
+
+/// `cargo xtask gpu`: the suite on the machine's own driver and devices, or on the stand-in; true if all passed.
+pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
+    if !options.double && !NODES.iter().any(|node| Path::new(node).exists()) {
+        bail!(
+            "this machine has no CUDA device ({}); `cargo xtask gpu --double` runs the same programs on a stand-in for the driver",
+            NODES.join(", ")
+        );
+    }
+    let library = Library::open(project, Kind::Banyan)?;
+    let selection = Selection(options.only.clone());
+    let driver = |tally: &mut Tally| if options.double { double(project, tally) } else { Ok(Driver::Real) };
+    let programs = Step::new("gpu", || {
+        let mut tally = Tally::default();
+        let driver = driver(&mut tally)?;
+        suite::run(project, &library, &driver, &selection, &mut tally)?;
+        if selection.has("programs") {
+            programs::run(project, &library, &driver, &mut tally)?;
+        }
+        if options.double && selection.has("own") {
+            own::run(project, &library, &driver.without_kernels(), &mut tally)?;
+        }
+        Ok(tally)
+    });
+    Ok(steps::run(&[&programs]))
+}
+
+/// Builds the stand-in, under the names of the driver and of NVRTC, and kernels for it.
+fn double(project: &Project, tally: &mut Tally) -> Result<Driver> {
+    let cargo =
+        Job::new(env!("CARGO")).args(["build", "--release", "--quiet", "--package=banyan-cuda-double"]);
+    cargo.folder(project.root()).limit(600).run_ok()?;
+    let folder = project.folder("gpu/driver")?;
+    let built = project.target().join("release/libcuda_double.so");
+    for name in ["libcuda.so.1", "libnvrtc.so"] {
+        fs::copy(&built, folder.join(name)).with_context(|| format!("cannot copy {}", built.display()))?;
+    }
+    let kernels = match compile::library(FOR_THE_PROCESSOR, &project.folder("gpu/kernels")?) {
+        Ok(kernels) => Some(kernels),
+        Err(why) => {
+            tally.notes.push(format!("devices run no kernels: {why}"));
+            None
+        }
+    };
+    Ok(Driver::Double { folder, kernels })
+}
+
+/// A program of one source in a folder of programs.
+fn program(project: &Project, bin: &Path, source: &str) -> Unit {
+    let source = project.file(source);
+    let mut unit = Unit::program(bin.join(project::stem(&source)), source);
+    unit.headers = [
+        "tests/c/check.h",
+        "tests/c/large.h",
+        "tests/c/forbid.h",
+        "tests/gpu/device.h",
+        "tests/gpu/on_device.h",
+    ]
+    .map(|header| project.file(header))
+    .to_vec();
+    let flags =
+        ["-std=c11", "-D_DEFAULT_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"];
+    unit.flags(flags).libs(["-lm", "-lpthread", "-ldl"])
+}
+
+impl Driver {
+    /// The stand-in whose devices run none.
+    fn without_kernels(&self) -> Driver {
+        match self {
+            Driver::Double { folder, .. } => Driver::Double { folder: folder.clone(), kernels: None },
+            Driver::Real => Driver::Real,
+        }
+    }
+
+    /// A job on this driver.
+    fn job(&self, library: &Library, ranks: usize, program: &Path, fabric: Fabric) -> Result<Job> {
+        let job = library.mpirun(ranks, program, fabric)?.limit(120);
+        Ok(match self {
+            Driver::Double { folder, kernels } => {
+                let job = job.env("LD_LIBRARY_PATH", folder).env("BANYAN_GPU", "cuda");
+                kernels.iter().fold(job, |job, kernels| job.env("BANYAN_TEST_CUDA_KERNELS", kernels))
+            }
+            Driver::Real => job.env("BANYAN_GPU", "cuda"),
+        })
+    }
+}
+
+/// The output of a job that ends well and says "ok" once.
+fn passed(job: &Job) -> Result<String> {
+    let done = job.run()?;
+    let said = done.output.lines().filter(|line| *line == "ok").count();
+    if done.end != End::Exit(0) || said != 1 {
+        bail!("{}, {said} times \"ok\"\n{}", done.end, tail(&done.output, 25));
+    }
+    Ok(done.output)
+}

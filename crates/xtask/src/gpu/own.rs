@@ -1,0 +1,85 @@
+//! Programs of tests/gpu: what becomes of errors, what the driver is called for, and what programs are told. Most of that only the stand-in can show.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use super::suite::{BOTH, passed_buffers};
+use super::{Driver, passed, program};
+use crate::cc;
+use crate::library::{Fabric, Library};
+use crate::process::{End, tail};
+use crate::project::Project;
+use crate::steps::Tally;
+
+/// Runs them.
+pub(super) fn run(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    let bin = project.folder("gpu/bin")?;
+    let build = |name: &str| -> Result<PathBuf> {
+        let unit = program(project, &bin, &format!("tests/gpu/{name}.c"));
+        cc::build(library, &unit)?;
+        Ok(unit.output)
+    };
+    let (touch, failing) = (build("touch")?, build("failing")?);
+    let job = |program: &Path| driver.job(library, 1, program, Fabric::SHM);
+    let caught = job(&touch)?.run().and_then(|done| match done.end {
+        End::Exit(42) if done.output.contains("the touch was caught") => Ok(()),
+        end => bail!("{end}\n{}", tail(&done.output, 25)),
+    });
+    tally.check("a touch of memory of a device is caught", caught);
+    for errors in
+        ["", "cuStreamCreate=2@1-", "cuStreamCreate=2@2-", "cuEventCreate=2@1-", "cuEventRecord=2@1-"]
+    {
+        let job = job(&failing)?.env("BANYAN_TEST_CUDA_ERRORS", errors);
+        tally.check(&format!("memory that is gone, where {errors:?} fails"), passed(&job).map(drop));
+    }
+    let calls = build("calls")?;
+    for fabric in BOTH {
+        let job = driver.job(library, 2, &calls, *fabric)?;
+        tally.check(
+            &format!("calls of the driver for a short message over {}", fabric.name()),
+            passed(&job).map(drop),
+        );
+    }
+    between_processes(project, library, driver, tally)?;
+    let queries = build("queries")?;
+    for (gpu, expected) in [("off", "no"), ("cuda", "first"), ("auto", "first"), ("auto", "late")] {
+        let job = job(&queries)?.arg(expected).env("BANYAN_GPU", gpu);
+        tally.check(&format!("queries with BANYAN_GPU={gpu}, expecting {expected}"), passed(&job).map(drop));
+    }
+    let hip = job(&queries)?.arg("no").env("BANYAN_GPU", "hip").run()?;
+    let refused = hip.end != End::Exit(0) && hip.output.contains("HIP are not built");
+    let refused =
+        if refused { Ok(()) } else { Err(anyhow::anyhow!("{}\n{}", hip.end, tail(&hip.output, 25))) };
+    tally.check("BANYAN_GPU=hip is refused", refused);
+    let without = driver.job(library, 1, &failing, Fabric::SHM)?.env("LD_LIBRARY_PATH", "").run()?;
+    let told = match without.end {
+        End::Exit(0) => bail!("a job without a driver has passed"),
+        _ if without.output.contains("BANYAN_GPU") && without.output.contains("libcuda.so.1") => Ok(()),
+        end => Err(anyhow::anyhow!("{end}\n{}", tail(&without.output, 25))),
+    };
+    tally.check("BANYAN_GPU=cuda without a driver says so", told);
+    Ok(())
+}
+
+/// Long messages between processes of a host: by memory that the driver shares, and by the host where it does not, from the first or from
+/// a later time on.
+fn between_processes(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    let ways = project.folder("gpu/bin")?.join("ways");
+    let settings = [
+        ("IPC", "1", true),
+        ("IPC", "0", false),
+        ("PEERS", "0", true),
+        ("ERRORS", "cuIpcOpenMemHandle=801@2-", true),
+    ];
+    for (name, value, maps) in settings {
+        let job = driver.job(library, 2, &ways, Fabric::SHM)?.env("BANYAN_TEST_CUDA_SAYS", "1");
+        let job = job.env("BANYAN_TEST_SEED", "4").env(format!("BANYAN_TEST_CUDA_{name}"), value);
+        let checked = passed(&job).and_then(|output| match output.contains("is mapped") {
+            mapped if mapped == maps => passed_buffers(&output),
+            mapped => bail!("memory of a process was mapped: {mapped}"),
+        });
+        tally.check(&format!("long messages on devices, {name} is {value}"), checked);
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Programs of tests/gpu that are no matter of one driver: what is done at one rank, operations on streams, and collectives between devices.
+
+use anyhow::{Result, bail};
+
+use super::{Driver, passed, program};
+use crate::cc;
+use crate::library::{Fabric, Library};
+use crate::project::Project;
+use crate::steps::Tally;
+
+/// Runs them, those between devices where there are several.
+pub(super) fn run(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    if let Driver::Real = driver {
+        local(project, library, driver, "by the real driver", tally)?;
+        return streams(project, library, driver, tally);
+    }
+    local(project, library, driver, "with kernels", tally)?;
+    local(project, library, &driver.without_kernels(), "without kernels", tally)?;
+    streams(project, library, driver, tally)?;
+    peers(project, library, driver, tally)?;
+    asserted(project, library, driver, tally)
+}
+
+/// A program of tests/gpu on what is done at one rank.
+fn local(project: &Project, library: &Library, driver: &Driver, how: &str, tally: &mut Tally) -> Result<()> {
+    let unit = program(project, &project.folder("gpu/bin")?, "tests/gpu/local.c");
+    cc::build(library, &unit)?;
+    let job = driver.job(library, 1, &unit.output, Fabric::SHM)?;
+    tally.check(&format!("packing and reducing at one rank, {how}"), passed(&job).map(drop));
+    Ok(())
+}
+
+/// Operations on streams of the program's.
+fn streams(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    let unit = program(project, &project.folder("gpu/bin")?, "tests/gpu/streams.c");
+    cc::build(library, &unit)?;
+    for (ranks, fabric, seed) in
+        [(1, Fabric::SHM, "1"), (2, Fabric::SHM, "2"), (3, Fabric::TCP, "3"), (4, Fabric::SHM, "4")]
+    {
+        let job = driver.job(library, ranks, &unit.output, fabric)?.env("BANYAN_TEST_CUDA_SEED", seed);
+        let title = format!("operations on streams -n {ranks} over {}", fabric.name());
+        tally.check(&title, passed(&job).map(drop));
+    }
+    let refused = driver.job(library, 1, &unit.output, Fabric::SHM)?.arg("serialized");
+    tally.check("streams below MPI_THREAD_MULTIPLE are refused", passed(&refused).map(drop));
+    Ok(())
+}
+
+/// Algorithms that send messages, whose long ones go from device to device.
+const MESSAGES: [&str; 2] = [
+    "allreduce=ring,bcast=binomial,alltoall=pairwise,allgather=ring,reduce_scatter_block=pairwise",
+    "allreduce=rabenseifner,bcast=chain,alltoall=bruck,allgather=bruck,reduce_scatter_block=doubling",
+];
+
+/// Collectives between devices of several processes.
+fn peers(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    let unit = program(project, &project.folder("gpu/bin")?, "tests/gpu/peers.c");
+    cc::build(library, &unit)?;
+    for (ranks, ipc) in [(2, true), (3, true), (4, true), (3, false)] {
+        for algorithms in MESSAGES {
+            let job = driver.job(library, ranks, &unit.output, Fabric::SHM)?.env("BANYAN_COLL", algorithms);
+            let job = job
+                .env("BANYAN_TEST_CUDA_IPC", if ipc { "1" } else { "0" })
+                .env("BANYAN_TEST_CUDA_SAYS", "1");
+            let checked = passed(&job).and_then(|output| match output.contains("is mapped") {
+                mapped if mapped == ipc => Ok(()),
+                mapped => bail!("memory of a process was mapped: {mapped}"),
+            });
+            let with = if ipc { "with" } else { "without" };
+            tally.check(&format!("collectives by messages {with} IPC -n {ranks}: {algorithms}"), checked);
+        }
+    }
+    Ok(())
+}
+
+/// The same where a hint says that all buffers are on devices: messages are chosen then, by what is between the GPUs of a host like this.
+fn asserted(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    let program = project.folder("gpu/bin")?.join("peers");
+    let map = project.file("crates/topo/tests/hosts/hgx.toml");
+    for (hint, chosen) in [("cuda:device", true), ("cuda:device,system", false)] {
+        let job = driver.job(library, 4, &program, Fabric::SHM)?.arg(hint).env("BANYAN_TOPOLOGY", &map);
+        let job = job.env("BANYAN_TEST_CUDA_DEVICES", "8").env("BANYAN_TEST_CUDA_SAYS", "1");
+        let checked = passed(&job).and_then(|output| match output.contains("is mapped") {
+            mapped if mapped == chosen => Ok(()),
+            mapped => bail!("memory of a process was mapped: {mapped}"),
+        });
+        tally.check(&format!("collectives on a communicator whose buffers are said to be {hint}"), checked);
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! Programs of tests/c whose buffers are put onto devices, on the stand-in and on a real driver.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use super::{Driver, Selection, passed, program};
+use crate::cc::{self, Unit};
+use crate::library::{Fabric, Library};
+use crate::process::tail;
+use crate::project::{self, Project};
+use crate::steps::Tally;
+
+/// A program of tests/c that is put onto devices, and how it is run there.
+struct OnDevices {
+    name: &'static str,
+    ranks: &'static [usize],
+    fabrics: &'static [Fabric],
+    /// A setting of its own, as its comment RUN says.
+    coll: &'static str,
+}
+
+impl OnDevices {
+    const fn new(name: &'static str, ranks: &'static [usize]) -> OnDevices {
+        OnDevices { name, ranks, fabrics: BOTH, coll: "" }
+    }
+}
+
+/// Shared memory and TCP.
+pub(super) const BOTH: &[Fabric] = &[Fabric::SHM, Fabric::TCP];
+
+/// Point-to-point in all modes, derived datatypes, all collectives, and these between groups; what calls that fail leave behind.
+const PROGRAMS: &[OnDevices] = &[
+    OnDevices::new("collectives", &[1, 2, 4]),
+    OnDevices::new("operations", &[3]),
+    OnDevices::new("between", &[2, 5]),
+    OnDevices::new("modes", &[2]),
+    OnDevices::new("matching", &[3]),
+    OnDevices::new("types", &[2]),
+    OnDevices::new("repeated", &[1, 2, 5]),
+    OnDevices { coll: "gather=linear,alltoallv=spread", ..OnDevices::new("given_back", &[3]) },
+    OnDevices { fabrics: &[Fabric::SHM], ..OnDevices::new("ways", &[2]) },
+];
+
+/// Those of the programs that are selected, with every number of ranks, over every fabric.
+pub(super) fn run(
+    project: &Project,
+    library: &Library,
+    driver: &Driver,
+    selection: &Selection,
+    tally: &mut Tally,
+) -> Result<()> {
+    let bin = project.folder("gpu/bin")?;
+    project::write(&bin.join("wrapped.h"), wrapped(&project.read("abi/tables/functions.tsv")?)?)?;
+    let programs: Vec<&OnDevices> = PROGRAMS.iter().filter(|program| selection.has(program.name)).collect();
+    let units: Vec<Unit> = programs.iter().map(|program| on_devices(project, &bin, program.name)).collect();
+    let built = cc::build_all(project, library, &units);
+    for ((program, unit), built) in programs.iter().zip(&units).zip(built) {
+        if let Err(error) = built {
+            tally.check(program.name, Err(error));
+            continue;
+        }
+        for (&fabric, &ranks) in
+            program.fabrics.iter().flat_map(|f| program.ranks.iter().map(move |r| (f, r)))
+        {
+            let title = format!("{} on devices -n {ranks} over {}", program.name, fabric.name());
+            let job = driver.job(library, ranks, &unit.output, fabric)?;
+            let seed = (ranks * 2 + usize::from(fabric == Fabric::TCP)).to_string();
+            let job = job.env("BANYAN_TEST_SEED", &seed).env("BANYAN_TEST_CUDA_SEED", &seed);
+            let job = if program.coll.is_empty() { job } else { job.env("BANYAN_COLL", program.coll) };
+            tally.check(&title, passed(&job).and_then(|output| passed_buffers(&output)));
+        }
+    }
+    Ok(())
+}
+
+/// A program of tests/c with its buffers on devices.
+fn on_devices(project: &Project, bin: &Path, name: &str) -> Unit {
+    let ours = project.file("tests/gpu");
+    let mut unit = program(project, bin, &format!("tests/c/{name}.c"));
+    unit.sources.push(ours.join("on_device.c"));
+    let include = [format!("-I{}", bin.display()), format!("-include{}", ours.join("on_device.h").display())];
+    unit.headers.push(bin.join("wrapped.h"));
+    unit.flags(include)
+}
+
+/// Buffers of the program really were on devices.
+pub(super) fn passed_buffers(output: &str) -> Result<()> {
+    let counts =
+        output.lines().filter_map(|line| line.split_once(" passed ")?.1.split_once(" buffers on devices"));
+    let buffers: u64 = counts.filter_map(|(count, _)| count.parse::<u64>().ok()).sum();
+    if buffers == 0 { bail!("no buffer was on a device\n{}", tail(output, 25)) } else { Ok(()) }
+}
+
+/// Functions of other groups that take users' buffers, and are over when they return.
+const LOCAL: [&str; 5] =
+    ["MPI_Pack", "MPI_Unpack", "MPI_Pack_external", "MPI_Unpack_external", "MPI_Reduce_local"];
+
+/// The functions that take users' buffers, and those that complete requests, each with its wrapper, in C. Large counts have none, as no
+/// program that is put onto devices uses them.
+fn wrapped(table: &str) -> Result<String> {
+    let mut text = String::from("/* Made by xtask from the table of MPI's functions. */\n");
+    for line in table.lines().skip(1) {
+        let columns: Vec<&str> = line.split('\t').collect();
+        let [name, group, _, parameters, ..] = columns[..] else { bail!("a row of the table: {line}") };
+        let groups = ["coll-", "p2p-", "request"];
+        let is_local = LOCAL.contains(&name);
+        let takes = group != "p2p-buffer" && groups.iter().any(|start| group.starts_with(start)) || is_local;
+        if name.ends_with("_c") || !takes {
+            continue;
+        }
+        let parameters: Vec<(&str, &str)> =
+            parameters.split("; ").filter_map(|parameter| parameter.rsplit_once(' ')).collect();
+        let has_buffers = parameters.iter().any(|(kind, _)| is_buffer(kind));
+        let starts = name.starts_with("MPI_Start");
+        let completes = group.contains("blocking") && !name.starts_with("MPI_I")
+            || group == "request"
+            || group == "p2p-probe"
+            || is_local;
+        // A barrier: what the program has written is on the device when it begins, and what is there afterwards is seen.
+        let meets = completes && !has_buffers && group.starts_with("coll-");
+        let starts = starts || meets;
+        if !(has_buffers || starts || group == "request") || name == "MPI_Request_get_status" {
+            continue;
+        }
+        let declared: Vec<String> = parameters.iter().map(|&(kind, name)| declared(kind, name)).collect();
+        let passed: Vec<String> = parameters
+            .iter()
+            .map(|&(kind, name)| if is_buffer(kind) { format!("given({name})") } else { name.to_owned() })
+            .collect();
+        let (first, last) =
+            (if starts { "before(); " } else { "" }, if completes { "after(); " } else { "" });
+        writeln!(
+            text,
+            "int {name}({}) {{ {first}int code_ = P{name}({}); {last}return code_; }}",
+            declared.join(", "),
+            passed.join(", ")
+        )?;
+    }
+    Ok(text)
+}
+
+fn is_buffer(kind: &str) -> bool {
+    matches!(kind, "void*" | "const void*")
+}
+
+/// A parameter in C: `const int[] counts` is `const int counts[]`.
+fn declared(kind: &str, name: &str) -> String {
+    match kind.strip_suffix("[]") {
+        Some(of) => format!("{of} {name}[]"),
+        None => format!("{kind} {name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrappers_are_made_from_the_table() {
+        let row =
+            |name: &str, group: &str, parameters: &str| format!("{name}\t{group}\tint\t{parameters}\t9\n");
+        let table = String::from("head\n")
+            + &row("MPI_Bcast", "coll-blocking", "void* buffer; int count; MPI_Comm comm")
+            + &row("MPI_Irecv", "p2p-nonblocking", "void* buf; int[] list; MPI_Request* request")
+            + &row("MPI_Startall", "p2p-persistent", "int count; MPI_Request[] requests")
+            + &row("MPI_Wait", "request", "MPI_Request* request; MPI_Status* status")
+            + &row("MPI_Win_free", "rma", "MPI_Win* win");
+        let text = wrapped(&table).unwrap();
+        assert_eq!(
+            text.lines().skip(1).collect::<Vec<_>>(),
+            [
+                "int MPI_Bcast(void* buffer, int count, MPI_Comm comm) { int code_ = PMPI_Bcast(given(buffer), count, comm); after(); return code_; }",
+                "int MPI_Irecv(void* buf, int list[], MPI_Request* request) { int code_ = PMPI_Irecv(given(buf), list, request); return code_; }",
+                "int MPI_Startall(int count, MPI_Request requests[]) { before(); int code_ = PMPI_Startall(count, requests); return code_; }",
+                "int MPI_Wait(MPI_Request* request, MPI_Status* status) { int code_ = PMPI_Wait(request, status); after(); return code_; }",
+            ]
+        );
+    }
+}
