@@ -40,6 +40,15 @@ int main(int argc, char **argv)
     CHECK(send_to_self((void *)good, in, BYTES) == MPI_SUCCESS);
     CHECK(wrong(in, BYTES, 3) == 0);
 
+    /* A thread without a context. */
+    cuda("cuCtxSetCurrent", 0, 0, 0);
+    memset(in, 0, BYTES);
+    CHECK(send_to_self((void *)good, in, BYTES) == MPI_SUCCESS);
+    CHECK(wrong(in, BYTES, 3) == 0);
+    cuda("cuCtxGetCurrent", (uintptr_t)&now, 0, 0);
+    CHECK(now == 0);
+    cuda("cuCtxSetCurrent", mine, 0, 0);
+
     /* Freed memory, also such as MPI has never seen. */
     device_ptr gone = device_alloc(1 << 20), unseen = device_alloc(1 << 20);
     CHECK(send_to_self((void *)good, (void *)gone, BYTES) == MPI_SUCCESS);

@@ -1,5 +1,6 @@
 /* What programs are told of GPUs, and drivers that come late. The word in the program's argument is what is to be seen: "no" device at all, the
- * driver from the "first" moment on, or "late": it is loaded after MPI_Init, and seen from the first query on. */
+ * driver from the "first" moment on, or "late": it is loaded after MPI_Init, and seen from the first query on. "refused": it is there first, and
+ * what is on a device must not be passed. */
 #include "../c/check.h"
 #include "device.h"
 
@@ -20,9 +21,10 @@ static int kinds_have(const char *word)
 int main(int argc, char **argv)
 {
     const char *expected = argc > 1 ? argv[1] : "";
-    int no = strcmp(expected, "no") == 0, late = strcmp(expected, "late") == 0, word = 9;
+    int refused = strcmp(expected, "refused") == 0, late = strcmp(expected, "late") == 0, word = 9;
+    int no = strcmp(expected, "no") == 0 || refused;
     CHECK(no || late || strcmp(expected, "first") == 0);
-    if (strcmp(expected, "first") == 0)
+    if (strcmp(expected, "first") == 0 || refused)
         cuda_load();
     CHECK(MPIX_Query_cuda_support() == 0);
     MPI_Init(&argc, &argv);
@@ -38,6 +40,18 @@ int main(int argc, char **argv)
         word = 0;
         from_device(&word, there, sizeof word);
         CHECK(word == 9);
+        device_free(there);
+    }
+    if (refused) {
+        device_ptr there = device_alloc(sizeof word);
+        int *pinned = pinned_alloc(sizeof word), code;
+        char text[MPI_MAX_ERROR_STRING];
+        MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+        code = MPI_Sendrecv(&word, 1, MPI_INT, 0, 0, (void *)there, 1, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+        CHECK(class_of(code) == MPI_ERR_BUFFER && MPI_Error_string(code, text, &code) == MPI_SUCCESS && strstr(text, "BANYAN_GPU is \"off\""));
+        OK(MPI_Sendrecv(&word, 1, MPI_INT, 0, 0, pinned, 1, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE));
+        CHECK(*pinned == 9);
+        pinned_free(pinned);
         device_free(there);
     }
     return finish();

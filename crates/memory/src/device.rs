@@ -117,6 +117,19 @@ impl DeviceFailure {
     pub fn unwind(self) -> ! {
         std::panic::resume_unwind(Box::new(self))
     }
+
+    /// Does some work that may end so, and gives the failure instead: what the work has changed must be good in either case.
+    ///
+    /// # Errors
+    /// The failure that the work has ended with.
+    pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, DeviceFailure> {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|panic| {
+            match panic.downcast::<DeviceFailure>() {
+                Ok(failure) => *failure,
+                Err(other) => std::panic::resume_unwind(other),
+            }
+        })
+    }
 }
 
 /// What a user's address is.
@@ -220,7 +233,7 @@ pub fn kind_at(address: usize) -> MemoryKind {
     }
 }
 
-/// A copy, or the run of a kernel, that a device has begun. Whoever drops it waits until it is over.
+/// A copy, or the run of a kernel, that a device has begun. Whoever drops it waits until it is over, and does not ask what became of it.
 #[must_use]
 #[derive(Debug)]
 pub struct Copying {
@@ -248,6 +261,13 @@ impl Copying {
         self.poll().unwrap_or_else(|failure| failure.unwind())
     }
 
+    /// Waits until the bytes are where they belong; ends the call as [`Copying::is_over`] does.
+    pub fn wait(self) {
+        while !self.is_over() {
+            std::thread::yield_now();
+        }
+    }
+
     fn poll(&self) -> Result<bool, DeviceFailure> {
         self.device.device().map_or(Ok(true), |device| device.is_over(self.number))
     }
@@ -255,14 +275,8 @@ impl Copying {
 
 impl Drop for Copying {
     fn drop(&mut self) {
-        loop {
-            match self.poll() {
-                Ok(true) => return,
-                Ok(false) => std::thread::yield_now(),
-                // Where a call is ended already, its first reason counts.
-                Err(_) if std::thread::panicking() => return,
-                Err(failure) => failure.unwind(),
-            }
+        while matches!(self.poll(), Ok(false)) {
+            std::thread::yield_now();
         }
     }
 }
@@ -338,13 +352,13 @@ impl Buffer {
     /// [`Buffer::start_copy_from`] that is over when this returns: of few bytes that is quicker than to ask whether it is.
     pub(crate) fn copy_now_from(&self, at: isize, from: &Buffer, from_at: isize, len: usize) {
         let By::Driver(owner) = self.copied_by(at, from, from_at, len) else {
-            return drop(self.start_copy_from(at, from, from_at, len));
+            return self.start_copy_from(at, from, from_at, len).into_iter().for_each(Copying::wait);
         };
         let Some(device) = owner.device() else { return };
         let ends = [self.slice(at, len), from.slice(from_at, len)];
         // SAFETY: as in `start_copy_from`; the copy is over when this returns.
         if let Err(failure) = unsafe { device.copy_now(ends[0].first(), ends[1].first(), len) } {
-            drop(self.start_otherwise(at, from, from_at, len, failure));
+            self.start_otherwise(at, from, from_at, len, failure).into_iter().for_each(Copying::wait);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::cuda;
 /// Which devices a program may pass memory of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gpus {
-    /// None: all memory counts as the host's.
+    /// None: all memory counts as the host's. In a program that has loaded a driver by now, memory that the processor cannot touch is refused.
     Off,
     /// Those of CUDA; its driver is loaded.
     Cuda,
@@ -24,7 +24,10 @@ pub fn look_for(gpus: Gpus) -> Result<(), String> {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     match gpus {
-        Gpus::Off => Ok(()),
+        Gpus::Off => {
+            cuda::refuse();
+            Ok(())
+        }
         _ if cuda::is_looking() => Ok(()),
         Gpus::Cuda => cuda::load(),
         Gpus::Auto => {

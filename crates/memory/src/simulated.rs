@@ -37,6 +37,7 @@ struct State {
     copies: u64,
     /// Kernels that were started.
     launched: u64,
+    fails: bool,
     started: u64,
     under_way: Vec<UnderWay>,
     find: Option<Find>,
@@ -100,6 +101,7 @@ impl SimulatedDevice {
             random: seed,
             copies: 0,
             launched: 0,
+            fails: false,
             started: 0,
             under_way: vec![],
             find: None,
@@ -146,6 +148,11 @@ impl SimulatedDevice {
         let find = unsafe { libc::dlsym(library, c"banyan_double_kernel".as_ptr()) };
         // SAFETY: a function of that name has that type; NULL is `None`.
         self.driver.lock().find = unsafe { std::mem::transmute::<*mut c_void, Option<Find>>(find) };
+    }
+
+    /// Copies fail from now on, those that are under way, too.
+    pub fn fail(&self) {
+        self.driver.lock().fails = true;
     }
 
     /// Kernels that were started.
@@ -200,6 +207,9 @@ impl Device for Arc<Driver> {
     unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize) -> Result<u64, DeviceFailure> {
         let mut state = self.lock();
         state.copies += 1;
+        if state.fails && state.copies.is_multiple_of(2) {
+            return Err(failed());
+        }
         Ok(state.start(Work::Copy { to: to as usize, from: from as usize, len }))
     }
 
@@ -251,7 +261,9 @@ impl Device for Arc<Driver> {
             entry.polls -= 1;
             return Ok(false);
         }
+        let fails = state.fails;
         match state.under_way.swap_remove(index).work {
+            Work::Copy { .. } if fails => return Err(failed()),
             Work::Copy { to, from, len } => {
                 // SAFETY: who started the copy promised that both ranges are valid until it is over, which it is only now.
                 unsafe { std::ptr::copy(self.real(from, len), self.real(to, len), len) };
@@ -265,6 +277,11 @@ impl Device for Arc<Driver> {
         }
         Ok(true)
     }
+}
+
+/// Every other copy of a device that fails is refused at once, the rest later.
+fn failed() -> DeviceFailure {
+    DeviceFailure { what: "a simulated device fails as it was told".to_owned() }
 }
 
 impl Drop for Driver {

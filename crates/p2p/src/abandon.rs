@@ -5,12 +5,13 @@
 //! the peer may be reading is revoked: the peer then asks for pieces, which leave from the copy, too.
 
 use banyan_datatype::Data;
-use banyan_memory::{Buffer, NoMemory};
+use banyan_memory::{Buffer, DeviceFailure, NoMemory};
 use banyan_transport::{Class, Outcome, Port, Token};
 
 use crate::p2p::P2p;
 use crate::payload;
 use crate::request::{Recv, RecvStep, Reply, Request, Send, SendStep, State};
+use crate::staging::Outgoing;
 use crate::types::ReqId;
 use crate::wire::Kind;
 
@@ -100,6 +101,13 @@ fn go_on_from_copy(port: &mut impl Port, id: u64, send: &mut Send) {
         SendStep::AwaitMemory(_) => return,
     };
     let bytes = send.data.len() as usize;
-    let copy = payload::copy_from(&send.data, sent);
-    send.data = copy.unwrap_or_else(|| std::panic::resume_unwind(Box::new(NoMemory { bytes })));
+    let copy = DeviceFailure::caught(|| payload::copy_from(&send.data, sent));
+    match (copy, &mut send.step) {
+        (Ok(Some(copy)), _) => send.data = copy,
+        (Ok(None), _) => std::panic::resume_unwind(Box::new(NoMemory { bytes })),
+        // The peer hears of it where it would get the bytes.
+        (Err(failure), SendStep::AwaitReply { staged, .. }) => *staged = Some(Outgoing::failed(failure)),
+        (Err(failure), SendStep::PushGranted(granted)) => granted.staged = Some(Outgoing::failed(failure)),
+        (Err(failure), _) => failure.unwind(),
+    }
 }

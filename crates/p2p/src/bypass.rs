@@ -113,8 +113,8 @@ impl BypassedReceive<'_> {
     /// Takes the whole message.
     #[inline(always)]
     pub(crate) fn receive(&mut self, source: u32, tag: i32, body: &[u8]) {
-        let accepted = payload::unpack(self.data, 0, body);
-        self.state = State::Received(request::received(source, tag, body.len() as u64, accepted as u64));
+        let unpacked = payload::unpack(self.data, 0, body);
+        self.state = State::Received(request::unpacked((source, tag), body.len(), unpacked));
     }
 
     /// The message that is waited for comes by RTS: no later one may be taken.

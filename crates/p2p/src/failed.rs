@@ -1,12 +1,15 @@
-//! Peers that are gone or have failed: what becomes of requests that wait for them, and of receives from any source.
+//! Peers that are gone or have failed, and devices that have: what becomes of requests that wait for them, and of receives from any source.
 
 use std::sync::Arc;
 
+use banyan_memory::DeviceFailure;
 use banyan_transport::{Class, Peer};
 
+use crate::misbehaved::Misbehaved;
 use crate::p2p::P2p;
-use crate::request::{Recv, RecvStep, Request, State};
-use crate::types::Fault;
+use crate::request::{self, Recv, RecvStep, Reply, Request, Send, SendStep, State};
+use crate::types::{Completion, Fault};
+use crate::wire::Kind;
 
 impl P2p {
     /// A member of the communicator of this context has failed. Its message may be what receives from any source wait for: those
@@ -40,5 +43,29 @@ impl P2p {
                 Some(Fault::PeerDown { peer, cause })
             }
         }
+    }
+
+    /// The device does not give the bytes of send `id`: it ends, and a receiver that has asked for them hears that they do not come.
+    pub(crate) fn not_sent(&mut self, id: u64, failure: &DeviceFailure) {
+        let Some(Request { state: State::Send(send), .. }) = self.requests.get(id) else { return };
+        let Send { peer, step, .. } = send;
+        let (peer, completion) = (*peer, request::not_copied(failure, send.completion()));
+        if let SendStep::PushGranted(granted) = step {
+            self.owe(peer, Reply::bare(Kind::Unsent, granted.to, 0));
+        }
+        self.finish(id, completion);
+    }
+
+    /// Unsent: what receive `id` waits for does not come.
+    pub(crate) fn unsent(&mut self, peer: Peer, id: u64) -> Result<(), Misbehaved> {
+        // A receive that was given up is gone.
+        let Some(Request { state: State::Recv(recv), .. }) = self.requests.get(id) else { return Ok(()) };
+        let RecvStep::AwaitPieces(pieces) = &recv.step else { return Err(Misbehaved::DataUnasked) };
+        if pieces.message.peer != peer {
+            return Err(Misbehaved::ForeignReceive);
+        }
+        let outcome = pieces.message.completion();
+        self.finish(id, Completion { bytes: 0, fault: Some(Fault::Unsent { peer }), ..outcome });
+        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The receiver's side: receives are posted, take unexpected messages, and fetch those that an RTS announced.
 
 use banyan_datatype::Data;
-use banyan_memory::HeapBuffer;
+use banyan_memory::{DeviceFailure, HeapBuffer};
 use banyan_transport::{Caps, Class, Kinds, Outcome, Peer, Port, Remote, Token, Transfer};
 
 use crate::credit;
@@ -129,8 +129,8 @@ impl P2p {
             }
             whole => {
                 let payload = whole.payload();
-                let accepted = payload::unpack(data, 0, payload);
-                let completion = request::received(source, tag, payload.len() as u64, accepted as u64);
+                let unpacked = payload::unpack(data, 0, payload);
+                let completion = request::unpacked((source, tag), payload.len(), unpacked);
                 self.release(peer, whole);
                 if let Some(sender) = sender {
                     self.owe(peer, Reply::bare(Kind::Fin, sender, 0));
@@ -382,20 +382,25 @@ impl P2p {
 
     /// All bytes of receive `id` are in this process: it is over, unless a device still copies some of them.
     pub(crate) fn all_here(&mut self, id: u64, message: &Matched) {
-        if self.is_in_place(id) {
-            return self.received_all(id, message);
+        match self.is_in_place(id) {
+            Ok(true) => return self.received_all(id, message),
+            Ok(false) => {}
+            Err(failure) => return self.finish(id, request::not_copied(&failure, message.completion())),
         }
         let link = self.peers.at(message.peer, &mut self.credit_pool);
         link.staged.push_back(id);
         list(&mut self.work, link);
     }
 
-    /// True if a device copies nothing of receive `id` any more, all of whose bytes are here.
-    fn is_in_place(&mut self, id: u64) -> bool {
-        let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return true };
-        let RecvStep::AwaitPieces(pieces) = &mut recv.step else { return true };
+    /// True if a device copies nothing of receive `id` any more, all of whose bytes are here; else why it does not.
+    fn is_in_place(&mut self, id: u64) -> Result<bool, DeviceFailure> {
+        let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
+            return Ok(true);
+        };
+        let RecvStep::AwaitPieces(pieces) = &mut recv.step else { return Ok(true) };
         pieces.staged.finish(&recv.data);
-        pieces.staged.is_over()
+        let over = pieces.staged.is_over();
+        pieces.staged.failed.take().map_or(Ok(over), Err)
     }
 
     /// Ends the receives from this peer of which devices have copied all; gives how many there were and are, so that nobody sleeps while

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use banyan_datatype::Data;
-use banyan_memory::Buffer;
+use banyan_memory::{Buffer, DeviceFailure};
 use banyan_transport::{Class, Head, Peer, Remote};
 
 use crate::long::Chosen;
@@ -373,6 +373,25 @@ pub(crate) fn lost(peer: Peer, cause: &Arc<str>, mut outcome: Completion) -> Com
     outcome.bytes = 0;
     outcome.fault = Some(Fault::PeerDown { peer, cause: cause.clone() });
     outcome
+}
+
+/// The outcome of a request whose message a device of this process has not copied.
+#[cold]
+pub(crate) fn not_copied(failure: &DeviceFailure, outcome: Completion) -> Completion {
+    Completion { bytes: 0, fault: Some(Fault::Device { what: failure.what.as_str().into() }), ..outcome }
+}
+
+/// The outcome of a receive into which `unpacked` bytes of a message of `sent` went, or none as the device has failed.
+#[inline(always)]
+pub(crate) fn unpacked(
+    (source, tag): (u32, i32),
+    sent: usize,
+    unpacked: Result<usize, Box<DeviceFailure>>,
+) -> Completion {
+    match unpacked {
+        Ok(accepted) => received(source, tag, sent as u64, accepted as u64),
+        Err(failure) => not_copied(&failure, received(source, tag, 0, 0)),
+    }
 }
 
 /// The outcome of a send of so many bytes that was to leave from a copy.

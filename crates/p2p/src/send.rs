@@ -1,6 +1,7 @@
 //! The sender's side, and everything that leaves: replies, envelopes, pieces, credit; reads start here, too.
 
 use banyan_datatype::Data;
+use banyan_memory::DeviceFailure;
 use banyan_transport::{Caps, Head, Order, Peer, Port, Refusal, Sent, Token};
 
 use crate::credit;
@@ -220,6 +221,15 @@ impl P2p {
             debug_assert!(false, "an envelope that has left is in no queue");
             return Ok(());
         };
+        if staging::is_staged(&send.data) && is_short(link, &caps, &send.data, if sync { ID } else { 0 }) {
+            match staging::at_once(&send.data) {
+                Ok(copy) => send.data = copy,
+                Err(failure) => {
+                    self.not_sent(id, &failure);
+                    return Ok(());
+                }
+            }
+        }
         let paid = if sync {
             affordable(link, &caps, &send.data, ID)
         } else {
@@ -324,6 +334,12 @@ impl P2p {
                     }
                 }
                 DataSent::Blocked(sent) => return (frames + sent, true),
+                DataSent::Failed(failure) => {
+                    link.granted.pop_front();
+                    self.not_sent(id, &failure);
+                    // The receiver hears of it.
+                    return (frames + 1, false);
+                }
                 // The device is at work: this process does not sleep meanwhile.
                 DataSent::Pending(sent) => return (frames + sent + 1, false),
             }
@@ -423,7 +439,23 @@ fn send_whole(
         payload::pack(data, 0, body);
         return link.post_short(port, *head, body);
     }
+    if staging::is_staged(data) {
+        return send_whole_of_device(port, link, head, data);
+    }
     link.post_data(port, *head, (data, 0, len), None, Order::Ordered).map(|_| ())
+}
+
+/// Sends a whole message from a device in one frame. If the device fails the call ends before the fabric knows of a frame.
+#[cold]
+fn send_whole_of_device(
+    port: &mut impl Port,
+    link: &mut Link,
+    head: &Head,
+    data: &Data,
+) -> Result<(), Refusal> {
+    let copy = staging::at_once(data).unwrap_or_else(|failure| failure.unwind());
+    let len = data.len() as usize;
+    link.post_data(port, *head, (&copy, 0, len), None, Order::Ordered).map(|_| ())
 }
 
 /// How far [`send_data`] came, and the number of frames that left.
@@ -434,6 +466,8 @@ enum DataSent {
     Blocked(usize),
     /// The next bytes are not there yet: a device copies them.
     Pending(usize),
+    /// And it has failed.
+    Failed(DeviceFailure),
 }
 
 /// Sends at most `most` frames of the DATA that a CTS asked for.
@@ -473,6 +507,7 @@ fn send_data(
         let (data, len) = match next {
             Next::Direct => ((&send.data, *sent, len), len),
             Next::Pending => return DataSent::Pending(frames),
+            Next::Failed(failure) => return DataSent::Failed(failure),
             Next::Staged(bounce, at, there) => {
                 let len = len.min(there as usize);
                 ((bounce, at, len), len)

@@ -127,6 +127,7 @@ impl P2p {
             Kind::ReturnCredit => self.credit_returned(peer, head.a),
             Kind::Written => self.written(peer, head.ctx, wire::wide(head)),
             Kind::Prefer => self.preferred(peer, head),
+            Kind::Unsent => self.unsent(peer, head.ctx),
             Kind::AnnounceMore => {
                 self.announce_more(peer);
                 Ok(())
@@ -184,8 +185,8 @@ impl P2p {
             debug_assert!(false, "a posted receive is not done");
             return;
         };
-        let accepted = payload::unpack(&recv.data, 0, body);
-        let completion = request::received(source, tag, body.len() as u64, accepted as u64);
+        let unpacked = payload::unpack(&recv.data, 0, body);
+        let completion = request::unpacked((source, tag), body.len(), unpacked);
         match orphan {
             true => self.finish(id, completion),
             // A receive exposes nothing that `finish` would withdraw.

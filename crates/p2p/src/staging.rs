@@ -1,15 +1,16 @@
 //! Pieces of long messages between memory of a device and frames, by way of bounce buffers ([`Buffer::bounce_buffer`]): the device copies some while
 //! frames carry others. Nothing here waits: a piece whose copy is not over stays pending, and whoever makes progress asks again.
 //!
-//! Where all of these are in use, bytes go between frames and the device as they come, and that is waited for: a sender may hold some until
-//! its receiver comes, so nobody waits for one.
+//! Where all of these are in use a sender takes other memory, one piece at a time, and a receiver has bytes copied as they come, which is
+//! waited for: a sender may hold bounce buffers until its receiver comes, so nobody waits for one. What a device fails in ends the message, and
+//! not the call that finds out.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use banyan_datatype::Data;
 use banyan_datatype::device::Copies;
-use banyan_memory::{BOUNCE_BUFFER, Buffer, bounce_buffers_left};
+use banyan_memory::{BOUNCE_BUFFER, Buffer, DeviceFailure, HeapBuffer, bounce_buffers_left};
 
 use crate::payload;
 
@@ -39,6 +40,7 @@ fn bounce_buffer(data: &Data) -> Option<Buffer> {
 /// Bytes of a message that are fetched from a device ahead of the frames that carry them.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
+    failed: Option<DeviceFailure>,
     /// Without gaps.
     pieces: VecDeque<Piece>,
     /// What one copy brings.
@@ -52,6 +54,19 @@ struct Piece {
     len: u64,
     bounce: Data,
     copies: Copies,
+    /// All is there.
+    over: bool,
+}
+
+/// A copy in memory of the host of a short message of a device, which is waited for.
+///
+/// # Errors
+/// The device has failed.
+pub(crate) fn at_once(data: &Data) -> Result<Data, DeviceFailure> {
+    let len = data.len();
+    let bounce = bounce_buffer(data).filter(|bounce| bounce.len() as u64 >= len);
+    let copy = Data::bytes(bounce.unwrap_or_else(|| HeapBuffer::zeroed(len as usize)).slice(0, len as usize));
+    DeviceFailure::caught(|| copy.copy_part(0, data, 0, len)).map(|()| copy)
 }
 
 /// Where the next bytes of a message are sent from.
@@ -60,6 +75,8 @@ pub(crate) enum Next<'a> {
     Staged(&'a Data, u64, u64),
     /// The device copies them.
     Pending,
+    /// The device has not copied them.
+    Failed(DeviceFailure),
     /// The memory of the message.
     Direct,
 }
@@ -67,7 +84,12 @@ pub(crate) enum Next<'a> {
 impl Outgoing {
     /// Nothing is fetched of a message of `total` bytes.
     pub(crate) fn new(total: u64) -> Box<Outgoing> {
-        Box::new(Outgoing { pieces: VecDeque::with_capacity(MOST), unit: unit(total) })
+        Box::new(Outgoing { failed: None, pieces: VecDeque::with_capacity(MOST), unit: unit(total) })
+    }
+
+    /// Nothing comes of a message, for this reason, and its memory is not touched.
+    pub(crate) fn failed(failure: DeviceFailure) -> Box<Outgoing> {
+        Box::new(Outgoing { failed: Some(failure), pieces: VecDeque::new(), unit: LEAST })
     }
 
     /// Fetches the first bytes of a message before its receiver has asked for them, unless too many do that.
@@ -82,10 +104,19 @@ impl Outgoing {
         while self.pieces.len() < most {
             let at = self.pieces.back().map_or(at, |last| last.at + last.len);
             let len = self.unit.min(end.saturating_sub(at));
-            let Some(bounce) = (len > 0).then(|| bounce_buffer(data)).flatten() else { return };
+            if len == 0 {
+                return;
+            }
+            let bounce = match bounce_buffer(data) {
+                Some(bounce) => bounce,
+                None if self.pieces.is_empty() => HeapBuffer::zeroed(len as usize),
+                None => return,
+            };
             let bounce = Data::bytes(bounce.slice(0, len as usize));
-            let copies = bounce.start_copy(0, data, at, len);
-            self.pieces.push_back(Piece { at, len, bounce, copies });
+            match DeviceFailure::caught(|| bounce.start_copy(0, data, at, len)) {
+                Ok(copies) => self.pieces.push_back(Piece { at, len, bounce, copies, over: false }),
+                Err(failure) => return self.failed = Some(failure),
+            }
         }
     }
 
@@ -94,13 +125,22 @@ impl Outgoing {
         while self.pieces.front().is_some_and(|first| first.at + first.len <= at) {
             self.pieces.pop_front();
         }
-        self.fetch(data, at, end, MOST);
-        match self.pieces.front_mut() {
-            None => Next::Direct,
-            Some(first) => match first.copies.are_over() {
-                false => Next::Pending,
-                true => Next::Staged(&first.bounce, at - first.at, first.at + first.len - at),
-            },
+        if self.failed.is_none() {
+            self.fetch(data, at, end, MOST);
+        }
+        let front = self.pieces.front_mut().filter(|first| !first.over);
+        match front.map_or(Ok(()), |first| {
+            DeviceFailure::caught(|| first.copies.are_over()).map(|over| first.over = over)
+        }) {
+            Ok(()) => {}
+            Err(failure) => self.failed = Some(failure),
+        }
+        match (self.pieces.front(), self.failed.take()) {
+            (Some(first), None) if first.over => {
+                Next::Staged(&first.bounce, at - first.at, first.at + first.len - at)
+            }
+            (_, Some(failure)) => Next::Failed(failure),
+            _ => Next::Pending,
         }
     }
 }
@@ -110,6 +150,8 @@ impl Outgoing {
 pub(crate) struct Incoming {
     runs: Vec<Run>,
     copies: Vec<Copies>,
+    /// Why a device has not copied all; the first reason.
+    pub(crate) failed: Option<DeviceFailure>,
 }
 
 /// Bytes that gather in a bounce buffer until they are worth a copy: those of the message from byte `at` on, as they come. Frames may overtake
@@ -149,7 +191,12 @@ impl Run {
 impl Incoming {
     /// True if all that has come is where it belongs.
     pub(crate) fn is_over(&mut self) -> bool {
-        self.copies.retain_mut(|copy| !copy.are_over());
+        let mut copies = std::mem::take(&mut self.copies);
+        copies.retain_mut(|copy| {
+            let over = DeviceFailure::caught(|| copy.are_over());
+            !over.unwrap_or_else(|failure| self.fails(failure))
+        });
+        self.copies = copies;
         self.copies.is_empty() && self.runs.is_empty()
     }
 
@@ -163,7 +210,9 @@ impl Incoming {
     pub(crate) fn place(&mut self, data: &Data, total: u64, at: u64, bytes: &[u8]) {
         match is_staged(data).then(|| self.reserve(data, at, bytes.len())).flatten() {
             None => {
-                payload::unpack(data, at, bytes);
+                if let Err(failure) = payload::unpack(data, at, bytes) {
+                    self.fails(*failure);
+                }
             }
             Some(room) => {
                 room.write(0, bytes);
@@ -217,6 +266,18 @@ impl Incoming {
 
     /// Starts to copy the first `len` bytes of memory of the host to `data`, from its byte `at` on.
     pub(crate) fn copy(&mut self, data: &Data, at: u64, from: &Buffer, len: u64) {
-        self.copies.push(data.start_copy(at, &Data::bytes(from.slice(0, len as usize)), 0, len));
+        let from = Data::bytes(from.slice(0, len as usize));
+        match DeviceFailure::caught(|| data.start_copy(at, &from, 0, len)) {
+            Ok(copies) => self.copies.push(copies),
+            Err(failure) => {
+                self.fails(failure);
+            }
+        }
+    }
+
+    /// A copy is over, as it has failed.
+    fn fails(&mut self, failure: DeviceFailure) -> bool {
+        self.failed.get_or_insert(failure);
+        true
     }
 }

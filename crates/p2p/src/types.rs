@@ -190,6 +190,16 @@ pub enum Fault {
         /// Bytes of the message.
         bytes: u64,
     },
+    /// A device of this process has not copied the message.
+    Device {
+        /// A sentence: what failed, why, and what to do.
+        what: Arc<str>,
+    },
+    /// A device of the sender has not given the message.
+    Unsent {
+        /// The sender.
+        peer: Peer,
+    },
     /// The other process is gone.
     PeerDown {
         /// The process.

@@ -60,6 +60,8 @@ pub(crate) enum Kind {
     /// of the way, and whether each is to be announced; also, whether the receiver goes by it for what it sends itself: then it chooses for
     /// both as long as such messages go both ways.
     Prefer = 14,
+    /// Sender to receiver: the bytes that a CTS asked for cannot be had from the sender's device. `ctx` id of the receive, which ends.
+    Unsent = 15,
 }
 
 impl Kind {
@@ -82,6 +84,7 @@ impl Kind {
             AnnounceMore,
             Written,
             Prefer,
+            Unsent,
         ]
         .get(value as usize)
         .copied()
@@ -339,7 +342,7 @@ mod tests {
 
     #[test]
     fn kinds_are_dense() {
-        assert!((0..15).all(|k| Kind::from_u8(k).is_some_and(|kind| kind as u8 == k)));
-        assert_eq!(Kind::from_u8(15), None);
+        assert!((0..16).all(|k| Kind::from_u8(k).is_some_and(|kind| kind as u8 == k)));
+        assert_eq!(Kind::from_u8(16), None);
     }
 }

@@ -159,6 +159,11 @@ impl Error {
                 let what = format!("there is no memory for a copy of the message of {bytes} bytes");
                 Self::new(Class::ERR_NO_MEM, what)
             }
+            Fault::Device { what } => Self::other(what),
+            Fault::Unsent { peer } => Self::other(format!(
+                "rank {} of MPI_COMM_WORLD has not sent this message: its GPU does not give the bytes, as its own error says",
+                peer.0
+            )),
             Fault::PeerDown { peer, cause } => {
                 let what = format!("rank {} of MPI_COMM_WORLD is gone: {cause}", peer.0);
                 Self::new(Class::ERR_PROC_ABORTED, what)

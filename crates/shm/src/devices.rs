@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use banyan_memory::{Buffer, Copying, Exported, HeapBuffer, Imported};
+use banyan_memory::{Buffer, Copying, DeviceFailure, Exported, HeapBuffer, Imported};
 use banyan_transport::{Outcome, Peer, Remote, Sink, Token, Transfer};
 
 use crate::attachment::Attachment;
@@ -96,11 +96,15 @@ impl Devices {
             Some(found) => found,
             None => return Transfer::Impossible,
         };
-        let (mut copies, mut at) = (vec![], 0);
-        for local in local {
-            copies.extend(local.start_copy_from(local.lo(), &there, at, local.len()));
-            at += local.len() as isize;
-        }
+        let started = DeviceFailure::caught(|| {
+            let (mut copies, mut at) = (vec![], 0);
+            for local in local {
+                copies.extend(local.start_copy_from(local.lo(), &there, at, local.len()));
+                at += local.len() as isize;
+            }
+            copies
+        });
+        let Ok(copies) = started else { return Transfer::Impossible };
         self.under_way.push(UnderWay { peer, rank, key: remote.key, token, copies, _mapped: mapped });
         Transfer::Started
     }
@@ -137,14 +141,19 @@ impl Devices {
     pub(crate) fn poll(&mut self, attachment: &Attachment, sink: &mut impl Sink) -> usize {
         let mut over = vec![];
         self.under_way.retain_mut(|read| {
-            read.copies.retain(|copy| !copy.is_over());
-            if read.copies.is_empty() {
-                over.push((read.token, read.rank, read.key));
+            let mut failed = false;
+            read.copies.retain(|copy| {
+                let over = DeviceFailure::caught(|| copy.is_over());
+                failed |= over.is_err();
+                over.is_ok_and(|over| !over)
+            });
+            if read.copies.is_empty() || failed {
+                over.push((read.token, read.rank, read.key, failed));
             }
-            !read.copies.is_empty()
+            !read.copies.is_empty() && !failed
         });
-        for &(token, rank, key) in &over {
-            let counts = exposed_by(attachment, rank, key).is_some();
+        for &(token, rank, key, failed) in &over {
+            let counts = !failed && exposed_by(attachment, rank, key).is_some();
             sink.completed(token, if counts { Outcome::Done } else { Outcome::Impossible });
         }
         over.len()

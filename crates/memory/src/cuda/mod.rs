@@ -97,6 +97,36 @@ pub(crate) fn current_device() -> Option<String> {
     known.then(|| unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().to_lowercase())
 }
 
+/// From now on memory that only a device can go to is refused, if the driver is in the process.
+pub(crate) fn refuse() {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if !is_looking()
+        && let Some(api) = Api::find(false)
+        && !DONE.swap(true, Ordering::Relaxed)
+    {
+        devices::add(Arc::new(Refusing(Driver::new(api))));
+    }
+}
+
+/// A driver that is not to be used: what it says of memory keeps the processor from what it cannot touch.
+struct Refusing(Driver);
+
+impl Finder for Refusing {
+    fn find(&self, address: usize) -> Found {
+        Ok(match self.0.find(address)? {
+            Some((class, _)) if !class.is_host_accessible() => {
+                return Err(DeviceFailure {
+                    what: format!(
+                        "the buffer at {address:#x} is memory of a CUDA device, and BANYAN_GPU is \"off\": set it to \"auto\", or copy \
+                         to memory of the host"
+                    ),
+                });
+            }
+            found => found.map(|(class, _)| (class, None)),
+        })
+    }
+}
+
 /// Users' pointers are looked at.
 static LOOKING: AtomicBool = AtomicBool::new(false);
 

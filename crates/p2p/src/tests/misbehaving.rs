@@ -33,7 +33,7 @@ fn random_frames_end_the_peer_and_nothing_else() {
             let ids = [0, 1, 1 << 32, (1 << 32) + 1, random.word()];
             let head = Head {
                 class: [Class::P2p, Class::P2p, Class::Coll, Class::Rma][random.below(4)],
-                kind: random.below(15) as u8,
+                kind: random.below(16) as u8,
                 aux: [0, 1, u16::MAX][random.below(3)],
                 a: [0, 1, u32::MAX][random.below(3)],
                 b: [0, 1, u32::MAX][random.below(3)],
@@ -93,7 +93,7 @@ fn a_peer_that_misbehaves_is_down_with_its_cause() {
     let eager = || wire::tagged(Kind::Eager, 1, 5, 1);
     type Frames = Vec<(Head, Vec<u8>)>;
     let cases: Vec<(Misbehaved, Frames)> = vec![
-        (Misbehaved::UnknownKind, vec![(Head { kind: 15, ..eager() }, vec![])]),
+        (Misbehaved::UnknownKind, vec![(Head { kind: 16, ..eager() }, vec![])]),
         (Misbehaved::WrongClass, vec![(Head { class: Class::Coll, ..fin(to_1).0 }, vec![])]),
         (Misbehaved::ShortBody, vec![(wire::control(Kind::Cts, to_1, 0), vec![0; 15])]),
         (Misbehaved::TooLong, vec![rts(9, wire::LONGEST + 1, false)]),

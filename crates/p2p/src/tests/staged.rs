@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use banyan_memory::SimulatedDevice;
 
 use super::*;
+use crate::Fault;
 
 /// Held by tests to which it matters how many bounce buffers are free.
 static BOUNCE_BUFFERS: Mutex<()> = Mutex::new(());
@@ -121,4 +122,45 @@ fn what_is_given_up_touches_memory_no_more() {
             world.settle();
         }
     }
+}
+
+/// A device that fails in the middle of a long message ends that message at both ends, at any time, and nothing else.
+#[test]
+fn a_device_that_fails_ends_the_message_at_both_ends() {
+    const LEN: usize = 400_000;
+    let mut outcomes = [[0; 2]; 2];
+    for turns in 0..60 {
+        let by_sender = turns % 2 == 0;
+        let device = SimulatedDevice::new(2 << 20, turns);
+        let mut world = two(frames());
+        let (bytes, host) = (pattern(turns, LEN), room(LEN));
+        let there = on(&device, &bytes);
+        let (from, to) = if by_sender { (&there, &host) } else { (&host, &there) };
+        let receive = pending(world.recv(1, Some(0), Some(3), to));
+        let send = pending(world.send(0, 1, 3, Mode::Standard, from));
+        (0..turns / 2).for_each(|_| world.turn());
+        device.fail();
+        let sent = world.wait(0, Started::Pending(send)).fault;
+        let received = world.wait(1, Started::Pending(receive)).fault;
+        match (by_sender, &sent, &received) {
+            (true, Some(Fault::Device { .. }), Some(Fault::Unsent { peer: Peer(0) }))
+            | (false, None, Some(Fault::Device { .. })) => outcomes[usize::from(by_sender)][0] += 1,
+            // All was copied before.
+            (_, None, None) => outcomes[usize::from(by_sender)][1] += 1,
+            other => panic!("after {turns} turns: {other:?}"),
+        }
+        // Short messages fail as they are copied; others go on.
+        let short = world.recv(1, Some(0), Some(4), &there);
+        let sent = world.send(0, 1, 4, Mode::Standard, &filled(&[1; 100]));
+        assert_eq!(world.wait(0, sent).fault, None);
+        assert!(matches!(world.wait(1, short).fault, Some(Fault::Device { .. })));
+        let good = room(LEN);
+        let (receive, sent) =
+            (world.recv(1, Some(0), Some(5), &good), world.send(0, 1, 5, Mode::Standard, &filled(&bytes)));
+        world.wait(0, sent);
+        assert_eq!(world.wait(1, receive).fault, None);
+        assert_eq!(contents(&good, LEN), bytes);
+        assert_eq!(world.ends.iter().map(|end| end.p2p.stats().misbehaved).sum::<u64>(), 0);
+    }
+    assert!(outcomes.as_flattened().iter().all(|&seen| seen > 2), "{outcomes:?}");
 }

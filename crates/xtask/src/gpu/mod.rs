@@ -58,7 +58,7 @@ pub(crate) fn on_double(project: &Project, library: &Library) -> Result<Tally> {
     let all = Selection::default();
     suite::run(project, library, &driver, &all, &mut tally)?;
     programs::run(project, library, &driver, &mut tally)?;
-    own::run(project, library, &driver.without_kernels(), &mut tally)?;
+    own::run(project, library, &driver, &mut tally)?;
     Ok(tally)
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
             programs::run(project, &library, &driver, &mut tally)?;
         }
         if options.double && selection.has("own") {
-            own::run(project, &library, &driver.without_kernels(), &mut tally)?;
+            own::run(project, &library, &driver, &mut tally)?;
         }
         Ok(tally)
     });
@@ -127,6 +127,10 @@ fn program(project: &Project, bin: &Path, source: &str) -> Unit {
 }
 
 impl Driver {
+    fn is_double(&self) -> bool {
+        matches!(self, Driver::Double { .. })
+    }
+
     /// The stand-in whose devices run none.
     fn without_kernels(&self) -> Driver {
         match self {

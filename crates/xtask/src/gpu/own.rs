@@ -12,8 +12,9 @@ use crate::process::{End, tail};
 use crate::project::Project;
 use crate::steps::Tally;
 
-/// Runs them.
-pub(super) fn run(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+/// Runs them, most of them on devices that run no kernels.
+pub(super) fn run(project: &Project, library: &Library, kernels: &Driver, tally: &mut Tally) -> Result<()> {
+    let driver = &kernels.without_kernels();
     let bin = project.folder("gpu/bin")?;
     let build = |name: &str| -> Result<PathBuf> {
         let unit = program(project, &bin, &format!("tests/gpu/{name}.c"));
@@ -42,8 +43,11 @@ pub(super) fn run(project: &Project, library: &Library, driver: &Driver, tally: 
         );
     }
     between_processes(project, library, driver, tally)?;
+    never_a_crash(library, (driver, kernels), [build("freed")?, build("full")?], tally)?;
     let queries = build("queries")?;
-    for (gpu, expected) in [("off", "no"), ("cuda", "first"), ("auto", "first"), ("auto", "late")] {
+    for (gpu, expected) in
+        [("off", "no"), ("off", "refused"), ("cuda", "first"), ("auto", "first"), ("auto", "late")]
+    {
         let job = job(&queries)?.arg(expected).env("BANYAN_GPU", gpu);
         tally.check(&format!("queries with BANYAN_GPU={gpu}, expecting {expected}"), passed(&job).map(drop));
     }
@@ -66,11 +70,13 @@ pub(super) fn run(project: &Project, library: &Library, driver: &Driver, tally: 
 /// a later time on.
 fn between_processes(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
     let ways = project.folder("gpu/bin")?.join("ways");
+    // The last one: bounce buffers are not pinned.
     let settings = [
         ("IPC", "1", true),
         ("IPC", "0", false),
         ("PEERS", "0", true),
         ("ERRORS", "cuIpcOpenMemHandle=801@2-", true),
+        ("ERRORS", "cuIpcGetMemHandle=801@1-,cuMemHostRegister=2@1-", false),
     ];
     for (name, value, maps) in settings {
         let job = driver.job(library, 2, &ways, Fabric::SHM)?.env("BANYAN_TEST_CUDA_SAYS", "1");
@@ -80,6 +86,25 @@ fn between_processes(project: &Project, library: &Library, driver: &Driver, tall
             mapped => bail!("memory of a process was mapped: {mapped}"),
         });
         tally.check(&format!("long messages on devices, {name} is {value}"), checked);
+    }
+    Ok(())
+}
+
+/// Memory that is freed while a message goes to or from it, or is too short, and devices that are full.
+fn never_a_crash(
+    library: &Library,
+    (driver, kernels): (&Driver, &Driver),
+    [freed, full]: [PathBuf; 2],
+    tally: &mut Tally,
+) -> Result<()> {
+    for &fabric in BOTH {
+        for ipc in ["1", "0"] {
+            let job = driver.job(library, 2, &freed, fabric)?.env("BANYAN_TEST_CUDA_IPC", ipc);
+            let title = format!("memory that is freed under way, over {}, IPC is {ipc}", fabric.name());
+            tally.check(&title, passed(&job).map(drop));
+        }
+        let job = kernels.job(library, 2, &full, fabric)?.env("BANYAN_TEST_CUDA_MEMORY", "4000000");
+        tally.check(&format!("devices that are full, over {}", fabric.name()), passed(&job).map(drop));
     }
     Ok(())
 }

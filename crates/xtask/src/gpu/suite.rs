@@ -19,11 +19,13 @@ struct OnDevices {
     fabrics: &'static [Fabric],
     /// A setting of its own, as its comment RUN says.
     coll: &'static str,
+    /// Also on devices that do not reach each other.
+    apart: bool,
 }
 
 impl OnDevices {
     const fn new(name: &'static str, ranks: &'static [usize]) -> OnDevices {
-        OnDevices { name, ranks, fabrics: BOTH, coll: "" }
+        OnDevices { name, ranks, fabrics: BOTH, coll: "", apart: false }
     }
 }
 
@@ -33,9 +35,9 @@ pub(super) const BOTH: &[Fabric] = &[Fabric::SHM, Fabric::TCP];
 /// Point-to-point in all modes, derived datatypes, all collectives, and these between groups; what calls that fail leave behind.
 const PROGRAMS: &[OnDevices] = &[
     OnDevices::new("collectives", &[1, 2, 4]),
-    OnDevices::new("operations", &[3]),
+    OnDevices { apart: true, ..OnDevices::new("operations", &[3]) },
     OnDevices::new("between", &[2, 5]),
-    OnDevices::new("modes", &[2]),
+    OnDevices { apart: true, ..OnDevices::new("modes", &[2]) },
     OnDevices::new("matching", &[3]),
     OnDevices::new("types", &[2]),
     OnDevices::new("repeated", &[1, 2, 5]),
@@ -70,6 +72,11 @@ pub(super) fn run(
             let job = job.env("BANYAN_TEST_SEED", &seed).env("BANYAN_TEST_CUDA_SEED", &seed);
             let job = if program.coll.is_empty() { job } else { job.env("BANYAN_COLL", program.coll) };
             tally.check(&title, passed(&job).and_then(|output| passed_buffers(&output)));
+            if driver.is_double() && program.apart {
+                let job = job.env("BANYAN_TEST_CUDA_PEERS", "0");
+                let title = format!("{title}, none of which reaches another");
+                tally.check(&title, passed(&job).and_then(|output| passed_buffers(&output)));
+            }
         }
     }
     Ok(())
