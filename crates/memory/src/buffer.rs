@@ -4,7 +4,7 @@ use std::alloc::Layout;
 use std::sync::Arc;
 
 use crate::bounce::Bounce;
-use crate::device::{Device, DeviceFailure};
+use crate::device::Device;
 use crate::small_copy::{SMALL, small_copy};
 
 /// What memory is made of: who may touch it.
@@ -256,26 +256,6 @@ impl Buffer {
                 _ => std::ptr::copy(bytes.as_ptr(), to, bytes.len()),
             }
         }
-    }
-
-    /// [`Buffer::write`] that gives back why a device has failed.
-    ///
-    /// # Errors
-    /// The failure.
-    #[inline(always)]
-    pub fn try_write(&self, at: isize, bytes: &[u8]) -> Result<(), Box<DeviceFailure>> {
-        match self.kind() {
-            MemoryKind::Host => {
-                self.write(at, bytes);
-                Ok(())
-            }
-            MemoryKind::Device => self.try_write_device(at, bytes),
-        }
-    }
-
-    #[cold]
-    fn try_write_device(&self, at: isize, bytes: &[u8]) -> Result<(), Box<DeviceFailure>> {
-        DeviceFailure::caught(|| self.write_device(at, bytes)).map_err(Box::new)
     }
 
     #[cold]

@@ -11,6 +11,7 @@ use banyan_transport::{Class, Head, Outcome, Peer, Sink, Token};
 use crate::p2p::{P2p, wide_tag};
 use crate::payload;
 use crate::request;
+use crate::staging;
 use crate::types::{Completion, RecvArgs};
 use crate::wire;
 
@@ -113,8 +114,17 @@ impl BypassedReceive<'_> {
     /// Takes the whole message.
     #[inline(always)]
     pub(crate) fn receive(&mut self, source: u32, tag: i32, body: &[u8]) {
-        let unpacked = payload::unpack(self.data, 0, body);
-        self.state = State::Received(request::unpacked((source, tag), body.len(), unpacked));
+        if !body.is_empty() && staging::is_staged(self.data) {
+            return self.receive_to_device(source, tag, body);
+        }
+        let accepted = payload::unpack(self.data, 0, body);
+        self.state = State::Received(request::received(source, tag, body.len() as u64, accepted as u64));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn receive_to_device(&mut self, source: u32, tag: i32, body: &[u8]) {
+        self.state = State::Received(request::delivered_to_device(self.data, (source, tag), body));
     }
 
     /// The message that is waited for comes by RTS: no later one may be taken.

@@ -1,7 +1,7 @@
 //! Copies bytes between frames and the memory of the user, whatever its datatype.
 
 use banyan_datatype::Data;
-use banyan_memory::{Buffer, DeviceFailure, HeapBuffer};
+use banyan_memory::{Buffer, HeapBuffer};
 
 /// Fills `out` with the bytes of `data` from its byte `at` on.
 #[inline(always)]
@@ -16,25 +16,18 @@ pub(crate) fn pack(data: &Data, at: u64, out: &mut [u8]) {
     }
 }
 
-/// Writes `bytes`, or as many of them as there is room for, to `data` from its byte `at` on; gives how many.
-///
-/// # Errors
-/// The device whose memory that is has failed.
+/// Writes `bytes`, or as many of them as there is room for, to `data` from its byte `at` on; gives how many. A device that fails ends the
+/// call.
 #[inline(always)]
-pub(crate) fn unpack(data: &Data, at: u64, bytes: &[u8]) -> Result<usize, Box<DeviceFailure>> {
-    let Some((memory, start)) = data.piece() else { return unpack_scattered(data, at, bytes) };
+pub(crate) fn unpack(data: &Data, at: u64, bytes: &[u8]) -> usize {
+    let Some((memory, start)) = data.piece() else {
+        let mut cursor = data.cursor();
+        cursor.seek(at);
+        return cursor.unpack(data, bytes);
+    };
     let len = data.len().saturating_sub(at).min(bytes.len() as u64) as usize;
-    memory.try_write(start + at as isize, &bytes[..len])?;
-    Ok(len)
-}
-
-fn unpack_scattered(data: &Data, at: u64, bytes: &[u8]) -> Result<usize, Box<DeviceFailure>> {
-    let mut cursor = data.cursor();
-    cursor.seek(at);
-    match data.buffer().kind().is_host_accessible() {
-        true => Ok(cursor.unpack(data, bytes)),
-        false => DeviceFailure::caught(|| cursor.unpack(data, bytes)).map_err(Box::new),
-    }
+    memory.write(start + at as isize, &bytes[..len]);
+    len
 }
 
 /// Pieces of memory that one read fills at most.
@@ -65,7 +58,7 @@ pub(crate) fn scatter(data: &Data, at: u64, from: &Buffer, len: usize) {
     while done < len {
         let piece = &mut piece[..(len - done).min(4096)];
         from.read(done as isize, piece);
-        let _ = unpack(data, at + done as u64, piece);
+        unpack(data, at + done as u64, piece);
         done += piece.len();
     }
 }
@@ -83,7 +76,7 @@ pub(crate) fn copy_from(data: &Data, from: u64) -> Option<Data> {
     while at < data.len() {
         let piece = &mut piece[..(data.len() - at).min(4096) as usize];
         pack(data, at, piece);
-        let _ = unpack(&copy, at, piece);
+        unpack(&copy, at, piece);
         at += piece.len() as u64;
     }
     Some(copy)

@@ -59,6 +59,8 @@ pub(crate) struct Link {
     pub(crate) refused_reads: u8,
     /// How often in succession memory of the peer's devices could not be read.
     pub(crate) refused_devices: u8,
+    /// [`crate::Config::ipc_from`].
+    pub(crate) ipc_from: u64,
     /// Writes to this process that the peer found impossible in a row; after [`Link::PATIENCE`] it is granted none.
     pub(crate) refused_writes: u8,
     /// Classes of messages, as bits, that are announced also where they could go whole in one frame, as another way may be better.
@@ -85,7 +87,7 @@ pub(crate) enum RtsOwner {
 }
 
 impl Link {
-    fn new(peer: Peer, credit_pool: &mut CreditPool, announces: u16) -> Self {
+    fn new(peer: Peer, credit_pool: &mut CreditPool, announces: u16, ipc_from: u64) -> Self {
         Self {
             peer,
             credit: credit_pool.initial(),
@@ -109,6 +111,7 @@ impl Link {
             listed: false,
             refused_reads: 0,
             refused_devices: 0,
+            ipc_from,
             refused_writes: 0,
             announces,
             long: None,
@@ -126,6 +129,11 @@ impl Link {
     /// Whether it is worth trying to read the peer's memory: a device's, or the host's.
     pub(crate) fn is_worth_reading(&self, device: bool) -> bool {
         if device { self.refused_devices < Self::PATIENCE } else { self.is_readable() }
+    }
+
+    /// Whether the peer is to read a message of so many bytes from memory of a device, if it can.
+    pub(crate) fn lets_read_device(&self, bytes: u64) -> bool {
+        bytes >= self.ipc_from && self.is_worth_reading(true)
     }
 
     /// Whether one more message with a tag may be announced; `window` may be in any case.
@@ -223,6 +231,7 @@ pub(crate) struct Peers {
     pages: Vec<Option<Box<Page>>>,
     /// What [`Link::announces`] is at first.
     announces: u16,
+    ipc_from: u64,
 }
 
 const PAGE: usize = 16;
@@ -230,8 +239,8 @@ type Page = [Option<Link>; PAGE];
 
 impl Peers {
     /// No peers. Messages of the classes `announces`, as bits, are announced to each new one.
-    pub(crate) fn new(announces: u16) -> Self {
-        Self { pages: Vec::new(), announces }
+    pub(crate) fn new(announces: u16, ipc_from: u64) -> Self {
+        Self { pages: Vec::new(), announces, ipc_from }
     }
 
     /// The link of a peer; a new one gets the initial loan.
@@ -254,7 +263,8 @@ impl Peers {
         if page >= self.pages.len() {
             self.pages.resize_with(page + 1, || None);
         }
-        self.pages[page].get_or_insert_default()[at].insert(Link::new(peer, credit_pool, self.announces))
+        let link = Link::new(peer, credit_pool, self.announces, self.ipc_from);
+        self.pages[page].get_or_insert_default()[at].insert(link)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Link> {

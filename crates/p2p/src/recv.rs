@@ -129,8 +129,13 @@ impl P2p {
             }
             whole => {
                 let payload = whole.payload();
-                let unpacked = payload::unpack(data, 0, payload);
-                let completion = request::unpacked((source, tag), payload.len(), unpacked);
+                let completion = match staging::is_staged(data) {
+                    true => request::delivered_to_device(data, (source, tag), payload),
+                    false => {
+                        let accepted = payload::unpack(data, 0, payload);
+                        request::received(source, tag, payload.len() as u64, accepted as u64)
+                    }
+                };
                 self.release(peer, whole);
                 if let Some(sender) = sender {
                     self.owe(peer, Reply::bare(Kind::Fin, sender, 0));
@@ -400,7 +405,7 @@ impl P2p {
         let RecvStep::AwaitPieces(pieces) = &mut recv.step else { return Ok(true) };
         pieces.staged.finish(&recv.data);
         let over = pieces.staged.is_over();
-        pieces.staged.failed.take().map_or(Ok(over), Err)
+        pieces.staged.take_failure().map_or(Ok(over), Err)
     }
 
     /// Ends the receives from this peer of which devices have copied all; gives how many there were and are, so that nobody sleeps while

@@ -9,6 +9,7 @@ use banyan_transport::{Class, Head, Peer, Remote};
 
 use crate::long::Chosen;
 use crate::misbehaved::Misbehaved;
+use crate::payload;
 use crate::staging::{Incoming, Outgoing};
 use crate::types::{Completion, Fault, ReqId, Wait};
 use crate::ways::Way;
@@ -381,15 +382,11 @@ pub(crate) fn not_copied(failure: &DeviceFailure, outcome: Completion) -> Comple
     Completion { bytes: 0, fault: Some(Fault::Device { what: failure.what.as_str().into() }), ..outcome }
 }
 
-/// The outcome of a receive into which `unpacked` bytes of a message of `sent` went, or none as the device has failed.
-#[inline(always)]
-pub(crate) fn unpacked(
-    (source, tag): (u32, i32),
-    sent: usize,
-    unpacked: Result<usize, Box<DeviceFailure>>,
-) -> Completion {
-    match unpacked {
-        Ok(accepted) => received(source, tag, sent as u64, accepted as u64),
+/// Unpacks a whole message into a receive's memory, which is a device's: the outcome of the receive.
+#[cold]
+pub(crate) fn delivered_to_device(data: &Data, (source, tag): (u32, i32), body: &[u8]) -> Completion {
+    match DeviceFailure::caught(|| payload::unpack(data, 0, body)) {
+        Ok(accepted) => received(source, tag, body.len() as u64, accepted as u64),
         Err(failure) => not_copied(&failure, received(source, tag, 0, 0)),
     }
 }

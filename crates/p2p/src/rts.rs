@@ -66,7 +66,10 @@ impl P2p {
         let memory = data.contiguous();
         let kinds = memory.as_ref().map(|memory| Kinds::of(memory.kind()));
         let short = is_short(link, caps, data, if *sync { ID } else { 0 });
-        let device = kinds.is_some_and(|kinds| kinds != Kinds::HOST) && !short && port.reads_devices(peer);
+        let device = kinds.is_some_and(|kinds| kinds != Kinds::HOST)
+            && !short
+            && total >= link.ipc_from
+            && port.reads_devices(peer);
         let Route { way, choice, pushable } = match device {
             true => Route { way: Way::Read, choice: false, pushable: false },
             false => route((&self.choice, &self.known), link, caps, total, kinds),

@@ -2,7 +2,7 @@
 
 use banyan_datatype::Data;
 use banyan_memory::DeviceFailure;
-use banyan_transport::{Caps, Head, Order, Peer, Port, Refusal, Sent, Token};
+use banyan_transport::{Caps, Head, Kinds, Order, Peer, Port, Refusal, Sent, Token};
 
 use crate::credit;
 use crate::p2p::{P2p, list};
@@ -386,16 +386,35 @@ pub(crate) fn is_pushing(requests: &Slab<Request>, id: u64) -> bool {
 }
 
 /// Whether a message may go eagerly in one frame, with `before` more bytes in it.
-#[inline]
+#[inline(always)]
 pub(crate) fn is_short(link: &Link, caps: &Caps, data: &Data, before: usize) -> bool {
-    let longest = |frame: usize| caps.eager.min(frame).min(caps.max_bcopy.saturating_sub(before)) as u64;
-    let whole = data.len() <= longest(if link.heard { caps.piece } else { caps.max_bcopy });
+    let frame = if link.heard { caps.piece } else { caps.max_bcopy };
+    let longest = caps.eager.min(frame).min(caps.max_bcopy.saturating_sub(before)) as u64;
+    let whole = data.len() <= longest;
     match ways::class(data.len()) {
         None => whole,
-        // One copy by the device, that is waited for; longer ones are not.
-        Some(_) if staging::is_staged(data) => data.len() <= longest(LONGEST_WAITED),
-        Some(class) => whole && !link.announces(class, caps, data),
+        Some(class) => is_long_short(link, caps, data, class, (whole, before)),
     }
+}
+
+/// [`is_short`] of a message that may take several ways, and that is `whole` in a frame as fabrics have them; one from a device is,
+/// unless it is read.
+#[cold]
+#[inline(never)]
+fn is_long_short(
+    link: &Link,
+    caps: &Caps,
+    data: &Data,
+    class: usize,
+    (whole, before): (bool, usize),
+) -> bool {
+    if staging::is_staged(data) {
+        // One copy by the device, that is waited for; longer ones are not.
+        let is_read = caps.get.has(Kinds::HOST) && link.lets_read_device(data.len());
+        let longest = LONGEST_WAITED.min(caps.eager).min(caps.max_bcopy.saturating_sub(before));
+        return data.len() <= longest as u64 && !is_read;
+    }
+    whole && !link.announces(class, caps, data)
 }
 
 /// What a message of so many bytes costs that goes eagerly in fragments.

@@ -15,6 +15,7 @@ use crate::request::{
     self, Arrival, Body, Granted, Message, Pieces, Recv, RecvStep, Reply, Request, SHORT, Send, SendStep,
     State,
 };
+use crate::staging;
 use crate::wire::{self, Cts, Kind, Rts};
 
 impl Sink for P2p {
@@ -152,7 +153,11 @@ impl P2p {
         }
         let (source, tag) = request::labels(head);
         let posted = match_posted(&mut self.contexts, peer, head);
-        let bypass = bypass.filter(|bypass| posted.is_none() && bypass.fits(head));
+        // Not by `filter`, which compilers do not inline here.
+        let bypass = match bypass {
+            Some(bypass) if posted.is_none() && bypass.fits(head) => Some(bypass),
+            _ => None,
+        };
         if posted.is_some() || bypass.is_some() {
             // The credit is returned at once: the message does not stay in memory.
             link.loan.used(units);
@@ -185,13 +190,25 @@ impl P2p {
             debug_assert!(false, "a posted receive is not done");
             return;
         };
-        let unpacked = payload::unpack(&recv.data, 0, body);
-        let completion = request::unpacked((source, tag), body.len(), unpacked);
+        if !body.is_empty() && staging::is_staged(&recv.data) {
+            return self.fill_device(id, source, tag, body);
+        }
+        let accepted = payload::unpack(&recv.data, 0, body);
+        let completion = request::received(source, tag, body.len() as u64, accepted as u64);
         match orphan {
             true => self.finish(id, completion),
             // A receive exposes nothing that `finish` would withdraw.
             false => request.state = State::Done(completion),
         }
+    }
+
+    /// [`P2p::fill`] where the memory is a device's.
+    #[cold]
+    #[inline(never)]
+    fn fill_device(&mut self, id: u64, source: u32, tag: i32, body: &[u8]) {
+        let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return };
+        let completion = request::delivered_to_device(&recv.data, (source, tag), body);
+        self.finish(id, completion);
     }
 
     /// Keeps a whole message, in itself if it is short.

@@ -28,6 +28,7 @@ fn unit(total: u64) -> u64 {
 }
 
 /// Whether the bytes of a message go by bounce buffers.
+#[inline(always)]
 pub(crate) fn is_staged(data: &Data) -> bool {
     !data.buffer().kind().is_host_accessible()
 }
@@ -147,11 +148,15 @@ impl Outgoing {
 
 /// Bytes of a message that have come, and that a device still copies to where they belong.
 #[derive(Debug, Default)]
-pub(crate) struct Incoming {
+pub(crate) struct Incoming(Option<Box<Parts>>);
+
+/// What there is of them, once there is something.
+#[derive(Debug, Default)]
+struct Parts {
     runs: Vec<Run>,
     copies: Vec<Copies>,
     /// Why a device has not copied all; the first reason.
-    pub(crate) failed: Option<DeviceFailure>,
+    failed: Option<DeviceFailure>,
 }
 
 /// Bytes that gather in a bounce buffer until they are worth a copy: those of the message from byte `at` on, as they come. Frames may overtake
@@ -189,8 +194,60 @@ impl Run {
 }
 
 impl Incoming {
-    /// True if all that has come is where it belongs.
+    fn parts(&mut self) -> &mut Parts {
+        self.0.get_or_insert_default()
+    }
+
+    /// True if all that has come is where it belongs, or a device has failed.
     pub(crate) fn is_over(&mut self) -> bool {
+        self.0.as_mut().is_none_or(|parts| parts.is_over())
+    }
+
+    /// Why a device has not copied all.
+    pub(crate) fn take_failure(&mut self) -> Option<DeviceFailure> {
+        self.0.as_mut()?.failed.take()
+    }
+
+    /// True if as many bounce buffers as a message may have are in use.
+    pub(crate) fn is_full(&mut self) -> bool {
+        self.0.as_mut().is_some_and(|parts| parts.is_full())
+    }
+
+    /// Writes bytes of a message of `total`, from its byte `at` on, to `data`; at once where that is memory of the host.
+    pub(crate) fn place(&mut self, data: &Data, total: u64, at: u64, bytes: &[u8]) {
+        if is_staged(data) {
+            return self.parts().place(data, total, at, bytes);
+        }
+        payload::unpack(data, at, bytes);
+    }
+
+    /// Room in a bounce buffer for bytes that are about to come: the same for the same bytes. `None`: there is no room, or they are too many.
+    pub(crate) fn reserve(&mut self, data: &Data, at: u64, len: usize) -> Option<Buffer> {
+        self.parts().reserve(data, at, len)
+    }
+
+    /// Bytes of a message of `total` are in the memory that [`Incoming::reserve`] gave for them, if it gave any.
+    pub(crate) fn landed(&mut self, data: &Data, total: u64, at: u64, len: usize) {
+        if let Some(parts) = &mut self.0 {
+            parts.landed(data, total, at, len);
+        }
+    }
+
+    /// All bytes of the message are here: what is in bounce buffers is copied.
+    pub(crate) fn finish(&mut self, data: &Data) {
+        if let Some(parts) = &mut self.0 {
+            parts.copy_runs(data, |_| true);
+        }
+    }
+
+    /// Starts to copy the first `len` bytes of memory of the host to `data`, from its byte `at` on.
+    pub(crate) fn copy(&mut self, data: &Data, at: u64, from: &Buffer, len: u64) {
+        self.parts().copy(data, at, from, len);
+    }
+}
+
+impl Parts {
+    fn is_over(&mut self) -> bool {
         let mut copies = std::mem::take(&mut self.copies);
         copies.retain_mut(|copy| {
             let over = DeviceFailure::caught(|| copy.are_over());
@@ -200,18 +257,16 @@ impl Incoming {
         self.copies.is_empty() && self.runs.is_empty()
     }
 
-    /// True if as many bounce buffers as a message may have are in use.
-    pub(crate) fn is_full(&mut self) -> bool {
+    fn is_full(&mut self) -> bool {
         self.is_over();
         self.copies.len() + self.runs.len() >= MOST
     }
 
-    /// Writes bytes of a message of `total`, from its byte `at` on, to `data`; at once where that is memory of the host.
-    pub(crate) fn place(&mut self, data: &Data, total: u64, at: u64, bytes: &[u8]) {
-        match is_staged(data).then(|| self.reserve(data, at, bytes.len())).flatten() {
+    fn place(&mut self, data: &Data, total: u64, at: u64, bytes: &[u8]) {
+        match self.reserve(data, at, bytes.len()) {
             None => {
-                if let Err(failure) = payload::unpack(data, at, bytes) {
-                    self.fails(*failure);
+                if let Err(failure) = DeviceFailure::caught(|| payload::unpack(data, at, bytes)) {
+                    self.fails(failure);
                 }
             }
             Some(room) => {
@@ -221,8 +276,7 @@ impl Incoming {
         }
     }
 
-    /// Room in a bounce buffer for bytes that are about to come: the same for the same bytes. `None`: there is no room, or they are too many.
-    pub(crate) fn reserve(&mut self, data: &Data, at: u64, len: usize) -> Option<Buffer> {
+    fn reserve(&mut self, data: &Data, at: u64, len: usize) -> Option<Buffer> {
         let found = self.runs.iter_mut().find_map(|run| Some((run.room(at, len)?, run)));
         if let Some((room, run)) = found {
             run.len = run.len.max(at + len as u64 - run.at);
@@ -242,16 +296,10 @@ impl Incoming {
         Some(room)
     }
 
-    /// Bytes of a message of `total` are in the memory that [`Incoming::reserve`] gave for them, if it gave any.
-    pub(crate) fn landed(&mut self, data: &Data, total: u64, at: u64, len: usize) {
+    fn landed(&mut self, data: &Data, total: u64, at: u64, len: usize) {
         let Some(run) = self.runs.iter_mut().find(|run| run.room(at, len).is_some()) else { return };
         run.add(at, len);
         self.copy_runs(data, |run| run.len >= unit(total) && run.is_whole());
-    }
-
-    /// All bytes of the message are here: what is in bounce buffers is copied.
-    pub(crate) fn finish(&mut self, data: &Data) {
-        self.copy_runs(data, |_| true);
     }
 
     /// Copies those of the runs, which then end.
@@ -264,8 +312,7 @@ impl Incoming {
         }
     }
 
-    /// Starts to copy the first `len` bytes of memory of the host to `data`, from its byte `at` on.
-    pub(crate) fn copy(&mut self, data: &Data, at: u64, from: &Buffer, len: u64) {
+    fn copy(&mut self, data: &Data, at: u64, from: &Buffer, len: u64) {
         let from = Data::bytes(from.slice(0, len as usize));
         match DeviceFailure::caught(|| data.start_copy(at, &from, 0, len)) {
             Ok(copies) => self.copies.push(copies),

@@ -20,6 +20,8 @@ pub struct Config {
     /// Which way messages of 16 KiB and more take that are announced to a peer which can read this process's memory. As far as
     /// credit allows, shorter ones, and those that the fabric takes whole, are sent eagerly in any case.
     pub choice: Choice,
+    /// The shortest message from memory of a device that its receiver reads there, where the fabric can do that, bytes.
+    pub ipc_from: u64,
     /// What earlier jobs have found, where the way is chosen.
     pub known: Known,
 }
@@ -87,6 +89,7 @@ impl Config {
             budget,
             initial_credit: share.min(2 << 20),
             choice: Choice::Fixed(Way::Read),
+            ipc_from: 64 << 10,
             known: Known::default(),
         }
     }

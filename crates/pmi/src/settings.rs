@@ -40,6 +40,8 @@ pub const MACHINE: &str = "BANYAN_MACHINE";
 pub const TOPOLOGY: &str = "BANYAN_TOPOLOGY";
 /// On which GPUs users' buffers may be.
 pub const GPU: &str = "BANYAN_GPU";
+/// The shortest message that goes by CUDA IPC.
+pub const GPU_IPC: &str = "BANYAN_GPU_IPC";
 /// Which of other launchers' protocols is spoken.
 pub const PMI: &str = "BANYAN_PMI";
 /// Start as rank 0 of 1 whatever the environment says.
@@ -166,6 +168,12 @@ pub const ALL: &[Setting] = &[
                 counts as the host's). `hip` is not built yet. The same for all ranks of a job. See [GPUs](gpu.md).",
     },
     Setting {
+        name: GPU_IPC,
+        default: "64K",
+        about: "The shortest message from a GPU to a process of the same host that goes by CUDA IPC, in bytes (K, M, G), or `off`: none does, and below 16 KiB none in any case. Shorter ones are copied \
+                into a frame and out of it. The same for all ranks of a job. See [GPUs](gpu.md#by-which-way).",
+    },
+    Setting {
         name: PMI,
         default: "(by the launcher's variables)",
         about: "How a program that another launcher started joins its job: `pmi1` (Hydra, Intel MPI, Slurm's `pmi2`), `pmix` (PRRTE, \
@@ -193,6 +201,7 @@ pub const COMMON: &[&str] = &[
     MACHINE,
     TOPOLOGY,
     GPU,
+    GPU_IPC,
 ];
 
 /// Settings as name and value, or a sentence that says what is wrong with one.
@@ -378,6 +387,17 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     number
         .and_then(|n| n.checked_mul(1 << shift))
         .ok_or_else(|| format!("\"{text}\" is not a number of bytes; write it as in 1000, 64K, 1M or 2G"))
+}
+
+/// Reads [`GPU_IPC`]; `u64::MAX`: no message.
+///
+/// # Errors
+/// A sentence that says what is wrong.
+pub fn ipc_from(text: &str) -> Result<u64, String> {
+    match text.trim() {
+        "off" => Ok(u64::MAX),
+        text => bytes(text).map_err(|why| format!("{GPU_IPC}: {why}, or off")),
+    }
 }
 
 #[cfg(test)]

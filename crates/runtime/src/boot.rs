@@ -147,6 +147,7 @@ fn boot(mut job: Job, mut client: Option<Client>, mut ports: Ports, shares_memor
     let p2p = p2p::P2p::new(p2p::Config {
         choice,
         known: long::known(&job),
+        ipc_from: settings::ipc_from(job.setting_or_default(settings::GPU_IPC)).map_err(Error::other)?,
         ..p2p::Config::new(budget as usize, job.size)
     });
     let policy = Policy::new((job.local_size, job.cores()), ports.by_kernel());

@@ -60,7 +60,7 @@ enum Task {
     Docs,
     /// Write which code of the library the linker puts together, from what ranks run
     Hot,
-    /// Run the programs whose buffers are on GPUs on this machine's own; `--double` on a stand-in
+    /// Run the programs whose buffers are on GPUs, and measure, on this machine's own; `--double` on a stand-in
     Gpu(gpu::Options),
     /// Fetch MPICH, Open MPI and Intel MPI from PyPI into target/rivals
     Rivals,

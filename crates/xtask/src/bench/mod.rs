@@ -3,7 +3,7 @@
 mod budget;
 mod cases;
 mod contender;
-mod output;
+pub(crate) mod output;
 mod page;
 mod pages;
 mod record;

@@ -1,5 +1,7 @@
-//! Programs of tests/c and tests/gpu whose buffers are on CUDA devices, on a stand-in for the driver, as in `cargo xtask test`, or on a real one.
+//! Programs of tests/c and tests/gpu whose buffers are on CUDA devices, on a stand-in for the driver, as in `cargo xtask test`, or on a real one;
+//! and what messages and sums take there.
 
+mod bench;
 mod own;
 mod programs;
 mod suite;
@@ -21,10 +23,10 @@ use crate::steps::{self, Step, Tally};
 /// What `cargo xtask gpu` does.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// On the stand-in for the driver
+    /// On the stand-in for the driver: that the programs are right, as its figures are none of a device
     #[arg(long)]
     double: bool,
-    /// Only these: programs of tests/c, `programs` (those of tests/gpu on any driver), `own` (those on the stand-in alone)
+    /// Only these: programs of tests/c, `programs` (those of tests/gpu on any driver), `own` (those on the stand-in alone), `bench`
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -62,7 +64,7 @@ pub(crate) fn on_double(project: &Project, library: &Library) -> Result<Tally> {
     Ok(tally)
 }
 
-/// `cargo xtask gpu`: the suite on the machine's own driver and devices, or on the stand-in; true if all passed.
+/// `cargo xtask gpu`: the suite and the benches on the machine's own driver and devices, or on the stand-in; true if all passed.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
     if !options.double && !NODES.iter().any(|node| Path::new(node).exists()) {
         bail!(
@@ -85,7 +87,20 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         }
         Ok(tally)
     });
-    Ok(steps::run(&[&programs]))
+    let bench = Step::new("gpu-bench", || {
+        let mut tally = Tally::default();
+        let driver = driver(&mut tally)?;
+        bench::run(project, &library, &driver, &mut tally)?;
+        Ok(tally)
+    });
+    let mut steps = vec![];
+    if options.only.iter().any(|name| name != "bench") || options.only.is_empty() {
+        steps.push(&programs);
+    }
+    if selection.has("bench") {
+        steps.push(&bench);
+    }
+    Ok(steps::run(&steps))
 }
 
 /// Builds the stand-in, under the names of the driver and of NVRTC, and kernels for it.
