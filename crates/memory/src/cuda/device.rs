@@ -292,7 +292,7 @@ impl Device for CudaDevice {
         let pinned = self.within(|| {
             // SAFETY: memory that stays; the driver refuses what it cannot pin.
             failed("cuMemHostRegister", unsafe {
-                self.api.cuMemHostRegister(address.cast(), len, driver::PORTABLE)
+                self.api.cuMemHostRegister(address.cast(), len, driver::REGISTER_PORTABLE)
             })
         });
         pinned.is_ok()

@@ -48,7 +48,7 @@ pub(super) const NON_BLOCKING: c_uint = sys::CUstream_flags::CU_STREAM_NON_BLOCK
 /// Also memory of another device is mapped, where devices reach each other.
 pub(super) const ENABLE_PEERS: c_uint = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as c_uint;
 /// Memory is pinned for all contexts.
-pub(super) const PORTABLE: c_uint = sys::CU_MEMHOSTREGISTER_PORTABLE;
+pub(super) const REGISTER_PORTABLE: c_uint = sys::CU_MEMHOSTREGISTER_PORTABLE;
 /// Events are polled, not timed.
 pub(super) const NO_TIMING: c_uint = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
 /// Who waits for an event sleeps.
