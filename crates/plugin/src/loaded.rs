@@ -22,25 +22,11 @@ use crate::table::{Bytes, Events, Fill, Handle, Memory, Posted, Registered, Say,
 /// What a panic left with.
 type Panic = Box<dyn Any + Send>;
 
-/// What stands for what can be done, until that is asked.
-const NOT_ASKED: Caps = Caps {
-    max_short: 0,
-    max_bcopy: 0,
-    eager: 0,
-    piece: 0,
-    get: Kinds::NONE,
-    put: Kinds::NONE,
-    atomics: Kinds::NONE,
-    prefers_get: false,
-    alpha: 0.0,
-    beta: 0.0,
-};
-
 /// A fabric of a library. Memory of devices it refuses, as their drivers are on this side.
 pub struct Loaded<L> {
     table: &'static Table,
     fabric: Handle,
-    /// The peer that was asked for last, and what can be done towards it.
+    /// The peer that was asked for last, and what can be done towards it, once one was.
     asked: Cell<Option<Peer>>,
     caps: Cell<Caps>,
     lent: Lent,
@@ -137,7 +123,7 @@ impl<L> Loaded<L> {
 
     /// A fabric that has started.
     fn of(table: &'static Table, fabric: Handle) -> Self {
-        let (asked, caps) = (Cell::new(None), Cell::new(NOT_ASKED));
+        let (asked, caps) = (Cell::new(None), Cell::new(Caps::NONE));
         Loaded { table, fabric, asked, caps, lent: Lent::default(), library: PhantomData }
     }
 

@@ -13,7 +13,7 @@ use banyan_shm::Shm;
 #[cfg(feature = "sim")]
 use banyan_transport::sim::SimFabric;
 use banyan_transport::{
-    Access, Atomic, Caps, Fabric, Head, Joining, Kinds, Member, NotStarted, Order, Peer, Port, Refusal,
+    Access, Atomic, Caps, Fabric, Head, Joining, Member, NotStarted, Order, Peer, Port, Refusal,
     RegisterError, Remote, Sent, Sink, Token, Transfer, Wake,
 };
 
@@ -32,20 +32,6 @@ const MAX_SLEEP: Duration = Duration::from_millis(100);
 pub(crate) const LOOKS: u32 = 16;
 /// The sleep of a process that no descriptor can wake.
 pub(crate) const BLIND_SLEEP: Duration = Duration::from_millis(1);
-
-/// What can be done where there is no fabric.
-const NO_FABRIC: Caps = Caps {
-    max_short: 0,
-    max_bcopy: 4096,
-    eager: 0,
-    piece: 4096,
-    get: Kinds::NONE,
-    put: Kinds::NONE,
-    atomics: Kinds::NONE,
-    prefers_get: false,
-    alpha: 0.0,
-    beta: 0.0,
-};
 
 /// What became of the start of a fabric: if it is there, with its business card.
 type Started<F> = std::result::Result<Option<(F, Vec<u8>)>, NotStarted>;
@@ -234,16 +220,16 @@ macro_rules! ports {
                 iter::once((Route::Own, &mut self.own as &mut dyn Fabric)).chain(others.into_iter().flatten())
             }
 
-            /// What the fabric of a peer can do; `NO_FABRIC` if there is none.
+            /// What the fabric of a peer can do; [`Caps::NONE`] if there is none.
             #[inline(always)]
             fn caps_by(&self, route: Route, peer: Peer) -> Caps {
                 match route {
                     Route::Own => self.own.caps(peer),
                     $($(#[$if])? Route::$route => match &self.$name {
                         Some(fabric) => fabric.caps(peer),
-                        None => NO_FABRIC,
+                        None => Caps::NONE,
                     },)+
-                    Route::None => NO_FABRIC,
+                    Route::None => Caps::NONE,
                 }
             }
 

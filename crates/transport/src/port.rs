@@ -33,6 +33,22 @@ pub struct Caps {
     pub beta: f64,
 }
 
+impl Caps {
+    /// What can be done where there is no fabric.
+    pub const NONE: Caps = Caps {
+        max_short: 0,
+        max_bcopy: 4096,
+        eager: 0,
+        piece: 4096,
+        get: Kinds::NONE,
+        put: Kinds::NONE,
+        atomics: Kinds::NONE,
+        prefers_get: false,
+        alpha: 0.0,
+        beta: 0.0,
+    };
+}
+
 /// Why a fabric refused a send. The send had no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
