@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use banyan_datatype::device;
-use banyan_datatype::op::Builtin;
+use banyan_datatype::op::{self, Builtin};
 use banyan_datatype::{Datatype, Error, TypeArc};
 use banyan_memory::Buffer;
 
@@ -243,7 +243,7 @@ impl Op {
         match self {
             Op::Builtin(builtin) => device::reduce(*builtin, ty, input, inout, count),
             Op::User { fun, .. } => {
-                device::on_host(ty, input, inout, count, |input, inout| fun.apply(input, inout, count, ty));
+                op::on_host(ty, input, inout, count, |input, inout| fun.apply(input, inout, count, ty));
                 Ok(())
             }
         }

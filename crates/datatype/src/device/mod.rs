@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 use banyan_memory::{Arg, Copying, DeviceFailure, Launch, Module};
 
 pub use copies::Copies;
-pub use local::{on_host, reduce};
+pub use local::reduce;
 pub use moves::Moves;
 pub use reductions::Reduction;
 pub(crate) use table::Table;

@@ -2,6 +2,7 @@
 
 mod kernels;
 mod pairs;
+mod staged;
 mod wide;
 
 use std::mem::transmute;
@@ -9,11 +10,13 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use banyan_memory::{Buffer, HeapBuffer};
+use banyan_memory::Buffer;
 
 use crate::basic::{Basic, Class};
 use crate::fortran::{is_default_kind, truth};
 use crate::{Data, Datatype, Error};
+
+pub use staged::on_host;
 
 /// A predefined operation; the values are those of the MPI ABI's handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -244,14 +247,7 @@ impl Kernel {
     /// Reduces elements of which some are in memory of a device, by copies of them.
     #[cold]
     fn apply_staged(self, ty: &Arc<Datatype>, reach: usize, input: &Buffer, inout: &Buffer, count: u64) {
-        let copy = |memory: &Buffer| {
-            let stage = HeapBuffer::zeroed(reach);
-            stage.copy_from(0, memory, 0, reach);
-            stage
-        };
-        let (from, to) = (copy(input), copy(inout));
-        self.apply(ty, reach, &from, &to, count);
-        inout.copy_from(0, &to, 0, reach);
+        on_host(ty, input, inout, count, |input, inout| self.apply(ty, reach, input, inout, count));
     }
 }
 
