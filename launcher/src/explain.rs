@@ -162,11 +162,8 @@ fn collective(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> Result<S
 /// This host with its GPUs, by the topology file or the system.
 fn gpu_host() -> Result<HostMap, Trouble> {
     let text = HardwareMap::setting(text(TOPOLOGY).as_deref());
-    let map = text.and_then(|text| match &*text {
-        "" => Ok(HostMap::here()),
-        text => Ok(HardwareMap::parse(text)?.host(&banyan_topo::hostname())?.clone()),
-    });
-    map.map_err(|why| Trouble::usage(format!("{TOPOLOGY}: {why}")))
+    text.and_then(|text| HostMap::told(Some(&text)))
+        .map_err(|why| Trouble::usage(format!("{TOPOLOGY}: {why}")))
 }
 
 /// How the ranks are apart, and what the profile says that things take between them, with what was measured and what is assumed.

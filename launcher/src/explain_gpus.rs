@@ -32,7 +32,7 @@ pub(crate) fn collective(
         return Err("the system shows no GPUs here: describe some in a file, and name it in BANYAN_TOPOLOGY"
             .to_owned());
     };
-    let location = |(host, gpu): &(u32, GpuLocation)| Location([*host, gpu.group, gpu.switch]);
+    let location = |(host, gpu): &(u32, GpuLocation)| Location::of_gpu(*host, gpu);
     let levels = Nodes::new(gpus.iter().map(location)).levels();
     let topology = Topology { ranks, cores, shared, levels };
     let (figures, links) = (GpuFigures::ASSUMED, gpu_links(gpus.iter().map(|(_, gpu)| *gpu)));

@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use banyan_topo::GpuLocation;
+
 /// How many levels ranks can be apart at, outermost first: hosts, the sockets of a host, and the last-level caches of a socket.
 pub const LEVELS: usize = 3;
 
@@ -11,6 +13,13 @@ pub const LEVELS: usize = 3;
 /// but that equal ones are one host, socket or cache.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Location(pub [u32; LEVELS]);
+
+impl Location {
+    /// That of a rank whose buffers are memory of a GPU: the GPU's.
+    pub fn of_gpu(host: u32, gpu: &GpuLocation) -> Location {
+        Location([host, gpu.group, gpu.switch])
+    }
+}
 
 impl From<u32> for Location {
     /// On a host of which no more is known.

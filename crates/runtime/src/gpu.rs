@@ -3,7 +3,7 @@
 use banyan_coll::Location;
 use banyan_memory::{Compiler, Gpus, current_cuda_device, look_for, sees_cuda};
 use banyan_pmi::{Job, settings};
-use banyan_topo::{GpuFigures, GpuLink, GpuLocation, HardwareMap, HostMap, gpu_links, hostname};
+use banyan_topo::{GpuFigures, GpuLink, GpuLocation, HostMap, gpu_links};
 
 use crate::bail;
 use crate::coll_state::OnGpus;
@@ -72,18 +72,13 @@ impl Comm {
         let here = || -> Option<GpuLocation> {
             runtime.takes_cuda().ok().filter(|&takes| takes)?;
             let address = current_cuda_device()?;
-            let map = match runtime.job().setting(settings::TOPOLOGY).filter(|text| !text.is_empty()) {
-                Some(text) => HardwareMap::parse(text).ok()?.host(&hostname()).ok()?.clone(),
-                None => HostMap::here(),
-            };
-            map.gpu_location(&address)
+            HostMap::told(runtime.job().setting(settings::TOPOLOGY)).ok()?.gpu_location(&address)
         };
         let all = self.allgather_bytes(&told(here()))?;
         let gpus: Option<Vec<GpuLocation>> = all.chunks_exact(size_of::<Told>()).map(location).collect();
         let Some(gpus) = gpus else { return Ok(None) };
         let places = self.group().peers().map(|peer| runtime.job().places.home(peer.0).node);
-        let locations =
-            places.zip(&gpus).map(|(node, gpu)| Location([node, gpu.group, gpu.switch])).collect();
+        let locations = places.zip(&gpus).map(|(node, gpu)| Location::of_gpu(node, gpu)).collect();
         let tuning = runtime.tuning.on_gpus(&GpuFigures::ASSUMED, gpu_links(gpus.iter().copied()));
         Ok(Some(OnGpus { tuning, locations }))
     }

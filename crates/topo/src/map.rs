@@ -265,6 +265,17 @@ impl HostMap {
         HostMap { names: vec![], numa, nics: Nic::read(root, &ports), gpus: Gpu::read(root), nvlinks: vec![] }
     }
 
+    /// This host, by what the text of a topology file says of it, or, without a text, as its kernel shows it.
+    ///
+    /// # Errors
+    /// If the file is wrong, or describes other hosts: a sentence that says so.
+    pub fn told(topology: Option<&str>) -> Result<HostMap, String> {
+        match topology.filter(|text| !text.is_empty()) {
+            Some(text) => HardwareMap::parse(text)?.host(&crate::hostname()).cloned(),
+            None => Ok(HostMap::here()),
+        }
+    }
+
     /// What a process has to know of this host to choose an RDMA port: all that the text of a topology file says of it, else its NUMA
     /// nodes.
     ///
@@ -272,7 +283,7 @@ impl HostMap {
     /// If the file is wrong, or describes other hosts: a sentence that says so.
     pub fn for_ports(topology: Option<&str>) -> Result<HostMap, String> {
         match topology {
-            Some(text) => HardwareMap::parse(text)?.host(&crate::hostname()).cloned(),
+            Some(_) => HostMap::told(topology),
             None => Ok(HostMap { numa: NumaNode::read(Path::new("/")), ..HostMap::default() }),
         }
     }
