@@ -49,9 +49,7 @@ impl Tuning {
             staged: Some(Staged { model: self.model, copy: figures.to_host }),
         }
     }
-}
 
-impl Tuning {
     /// The algorithm for a collective. `case` is `None` if not all ranks know its bytes.
     pub fn choose(
         &self,
@@ -103,17 +101,18 @@ impl Tuning {
             return self.pipelined(row, case, topology).0;
         }
         let apart = if row.needs == Needs::SharedScratch { self.model.apart } else { 0.0 };
-        let mut topology = *topology;
-        let (model, copies) = match &self.staged {
-            Some(staged) if row.needs != Needs::Messages => (&staged.model, staged.copies(row.kind, case)),
-            Some(_) => {
-                // The work is the GPUs', of which each rank has one.
-                topology.cores = topology.ranks;
-                (&self.model, 0.0)
+        // What messages carry the GPUs work on, of which each rank has one.
+        let on_gpus;
+        let (model, topology, copies) = match &self.staged {
+            None => (&self.model, topology, 0.0),
+            Some(staged) if row.needs != Needs::Messages => {
+                (&staged.model, topology, staged.copies(row.kind, case))
             }
-            None => (&self.model, 0.0),
+            Some(_) => {
+                on_gpus = Topology { cores: topology.ranks, ..*topology };
+                (&self.model, &on_gpus, 0.0)
+            }
         };
-        let topology = &topology;
         model.time(&(row.cost)(&case.on(topology, model, row.kind)), topology, row.kind) + apart + copies
     }
 }
