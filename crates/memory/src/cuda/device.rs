@@ -85,13 +85,7 @@ impl CudaDevice {
 
     /// Works in the device's context; the program's own is current again afterwards.
     fn within<T>(&self, work: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failed> {
-        // SAFETY: a context that was there when its memory was passed; the driver refuses one that is gone.
-        failed("cuCtxPushCurrent", unsafe { self.api.cuCtxPushCurrent(self.context) })?;
-        let done = work();
-        let mut popped = 0;
-        // SAFETY: the context that was pushed above.
-        unsafe { self.api.cuCtxPopCurrent(&raw mut popped) };
-        done
+        self.api.within(self.context, |error| Failed("cuCtxPushCurrent", error), work)
     }
 
     /// Starts work on one of the streams, and returns its number. The context is the device's.

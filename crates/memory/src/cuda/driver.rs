@@ -156,6 +156,25 @@ impl Api {
             .filter(|api| api.cuInit.is_some())
     }
 
+    /// Works in a context; the one that was current before is so again afterwards. `Err` if the work fails, or the context is `refused`.
+    pub(super) fn within<T, E>(
+        &self,
+        context: Handle,
+        refused: impl FnOnce(c_int) -> E,
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        // SAFETY: a context that was there once; the driver refuses one that is gone.
+        match unsafe { self.cuCtxPushCurrent(context) } {
+            SUCCESS => {}
+            error => return Err(refused(error)),
+        }
+        let done = work();
+        let mut popped = 0;
+        // SAFETY: the context that was pushed above.
+        unsafe { self.cuCtxPopCurrent(&raw mut popped) };
+        done
+    }
+
     /// What an error is called, and what it means.
     pub(super) fn describe(&self, error: c_int) -> String {
         if error == NOT_FOUND {

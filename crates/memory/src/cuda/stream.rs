@@ -61,13 +61,7 @@ fn within<T>(
             api.describe(error)
         ),
     };
-    // SAFETY: the driver refuses a context that is gone.
-    checked(unsafe { api.cuCtxPushCurrent(context) }).map_err(failure)?;
-    let done = work(api);
-    let mut popped = 0;
-    // SAFETY: the context that was pushed above.
-    unsafe { api.cuCtxPopCurrent(&raw mut popped) };
-    done.map_err(failure)
+    api.within(context, |error| error, || work(api)).map_err(failure)
 }
 
 fn checked(error: c_int) -> Result<(), c_int> {
