@@ -5,7 +5,7 @@ use crate::ffi::*;
 use crate::instance::{INSTANCE, Phase};
 use crate::pointer::Ptr;
 use crate::process::{self, Text};
-use crate::{attr, comm, env, info, stream};
+use crate::{attr, comm, env, info};
 use banyan_memory::Serialized;
 use banyan_runtime::{Result, Runtime, Start, Threads, bail};
 use std::fmt::Write;
@@ -72,7 +72,7 @@ fn finish() -> Result<()> {
     itself.attributes.delete_all(MPI_COMM_SELF.0)?;
     world.attributes.delete_all(MPI_COMM_WORLD.0)?;
     // What is enqueued on streams is part of what must be over.
-    stream::close_all()?;
+    INSTANCE.streams.close()?;
     INSTANCE.runtime()?.close(&world)?;
     drop((world, itself));
     INSTANCE.close();

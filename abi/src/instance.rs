@@ -7,6 +7,7 @@
 use crate::comm::Comms;
 use crate::kinds::Handles;
 use crate::serial::Promise;
+use crate::stream::Streams;
 use crate::types::Types;
 use banyan_runtime::{Comm, Result, Runtime, bail};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -38,6 +39,7 @@ pub(crate) struct Instance {
     pub(crate) handles: Handles,
     pub(crate) comms: Comms,
     pub(crate) types: Types,
+    pub(crate) streams: Streams,
 }
 
 impl Instance {
@@ -50,6 +52,7 @@ impl Instance {
             handles: Handles::new(promise),
             comms: Comms::new(promise),
             types: Types::new(),
+            streams: Streams::new(),
         }
     }
 

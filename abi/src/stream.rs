@@ -43,23 +43,30 @@ struct Known {
     started: HashMap<usize, (Arc<Stream>, Slot)>,
 }
 
-static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+/// The streams of an instance.
+pub(crate) struct Streams(Mutex<Option<Known>>);
+
+impl Streams {
+    pub(crate) const fn new() -> Streams {
+        Streams(Mutex::new(None))
+    }
+
+    fn known<R>(&self, work: impl FnOnce(&mut Known) -> R) -> R {
+        work(lock(&self.0).get_or_insert_default())
+    }
+
+    /// Waits until all that is enqueued on streams is over, and ends their threads.
+    pub(crate) fn close(&self) -> Result<()> {
+        let Some(Known { streams, started }) = lock(&self.0).take() else { return Ok(()) };
+        let closed = streams.iter().filter_map(Weak::upgrade).map(|stream| stream.enqueuer.close());
+        let outcome = closed.fold(Ok(()), Result::and);
+        drop(started);
+        outcome
+    }
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn known<R>(work: impl FnOnce(&mut Known) -> R) -> R {
-    work(lock(&KNOWN).get_or_insert_default())
-}
-
-/// Waits until all that is enqueued on streams is over, and ends their threads.
-pub(crate) fn close_all() -> Result<()> {
-    let Some(Known { streams, started }) = lock(&KNOWN).take() else { return Ok(()) };
-    let closed = streams.iter().filter_map(Weak::upgrade).map(|stream| stream.enqueuer.close());
-    let outcome = closed.fold(Ok(()), Result::and);
-    drop(started);
-    outcome
 }
 
 /// A pointer of the program's for which it answers until the operation is over that it gave it to.
@@ -142,7 +149,7 @@ impl Stream {
         let operation = Operation::over(&INSTANCE.runtime()?, outcome);
         let handle = INSTANCE.handles.requests.insert_with(|| Entry { operation, comm })?;
         request.set(MPI_Request(handle))?;
-        known(|known| known.started.insert(handle, (self.clone(), slot.clone())));
+        INSTANCE.streams.known(|known| known.started.insert(handle, (self.clone(), slot.clone())));
         self.enqueue(name, false, comm, move || {
             *lock(&slot) = Some(start());
             Ok(())
@@ -178,7 +185,7 @@ fn streamed(comm: MPI_Comm) -> Result<(Arc<Comm>, Arc<Stream>)> {
 /// What was started under this request, which is over for the program with this.
 fn taken(request: Ptr<MPI_Request>) -> Result<(Arc<Stream>, Slot, MPI_Comm)> {
     let handle = request.get()?;
-    let Some((stream, slot)) = known(|known| known.started.remove(&handle.0)) else {
+    let Some((stream, slot)) = INSTANCE.streams.known(|known| known.started.remove(&handle.0)) else {
         bail!(ERR_REQUEST, "the request is of no operation that was started on a stream and not waited for");
     };
     let entry = INSTANCE.handles.requests.remove(handle.0)?;
@@ -220,7 +227,7 @@ mpix! {
         let new = Arc::new(Stream::of(info)?);
         let handle = INSTANCE.handles.streams.insert(new.clone())?;
         let _ = new.handle.set(handle);
-        known(|known| {
+        INSTANCE.streams.known(|known| {
             known.streams.retain(|stream| stream.strong_count() > 0);
             known.streams.push(Arc::downgrade(&new));
         });
