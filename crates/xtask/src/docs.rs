@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use banyan_plot::{Joined, Line, RGBColor, plot};
 
 use crate::bench;
-use crate::generated::with_middle;
+use crate::generated::{DOCS, with_middle};
 use crate::process::{End, Job, tail};
 use crate::project::{self, Project};
 
@@ -80,7 +80,7 @@ fn printed(project: &Project, example: &str) -> Result<String> {
 fn renewed(project: &Project, part: &Generated) -> Result<String> {
     let rows = printed(project, part.example)?;
     let Some(shown) = part.shown else { return Ok(rows) };
-    with_middle(&project.read(part.page)?, &shown(&rows)).context(part.page)
+    with_middle(&project.read(part.page)?, DOCS, &shown(&rows)).context(part.page)
 }
 
 /// The table of settings.

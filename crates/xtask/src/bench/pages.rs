@@ -10,7 +10,7 @@ use super::record::Record;
 use super::results::{Machine, OURS};
 use super::table::{self, Style};
 use super::{page, targets};
-use crate::generated::with_middle;
+use crate::generated::{DOCS, with_middle};
 use crate::project;
 
 /// Where pages and kept records are, and the page that lists them.
@@ -61,7 +61,7 @@ pub(crate) fn written(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     }
     for (file, links) in [(INDEX, ""), (README, "docs/src/bench/")] {
         let text = project::read(&root.join(file))?;
-        files.push((file.into(), with_middle(&text, &overview(&kept, links)).context(file)?));
+        files.push((file.into(), with_middle(&text, DOCS, &overview(&kept, links)).context(file)?));
     }
     files.push((SUMMARY.into(), summary(&project::read(&root.join(SUMMARY))?, &kept)));
     Ok(files)
@@ -154,18 +154,18 @@ mod tests {
 
     use super::super::record::tests::record;
     use super::*;
-    use crate::generated::{BEGIN, END};
 
     /// A repository with nothing but the pages that name all processors, which goes with the value.
     struct Root(PathBuf);
 
     impl Root {
         fn new(test: &str) -> Root {
+            let [begin, end] = DOCS;
             let root = Root(std::env::temp_dir().join(format!("banyan-pages-{test}-{}", std::process::id())));
             std::fs::create_dir_all(root.0.join(FOLDER)).unwrap();
             for (file, text) in [
-                (README, format!("a\n{BEGIN}\n{END}\nb\n")),
-                (INDEX, format!("# Measured\n{BEGIN}\n{END}\n")),
+                (README, format!("a\n{begin}\n{end}\nb\n")),
+                (INDEX, format!("# Measured\n{begin}\n{end}\n")),
                 (
                     SUMMARY,
                     "# Summary\n\n- [A](a.md)\n- [Benchmarks](bench/README.md)\n- [B](b.md)\n".to_owned(),

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use super::Driver;
 use crate::bench::output::Output;
 use crate::cc::{self, Unit};
+use crate::generated::with_middle;
 use crate::library::{Fabric, Library};
 use crate::process::{End, Job, tail};
 use crate::project::{self, Project};
@@ -15,8 +16,7 @@ use crate::steps::Tally;
 
 /// The page with the table, and the marks around it there.
 const PAGE: &str = "docs/src/gpu.md";
-const BEGIN: &str = "<!-- figures of `cargo xtask gpu` -->";
-const END: &str = "<!-- end of the figures -->";
+const MARKS: [&str; 2] = ["<!-- figures of `cargo xtask gpu` -->", "<!-- end of the figures -->"];
 
 /// One start of the program.
 struct Start {
@@ -95,7 +95,7 @@ pub(super) fn run(project: &Project, library: &Library, driver: &Driver, tally: 
         return Ok(());
     }
     let page = project.read(PAGE)?;
-    project::write(&project.file(PAGE), renewed(&page, &text)?)?;
+    project::write(&project.file(PAGE), with_middle(&page, MARKS, &text).context(PAGE)?)?;
     tally.notes.push(format!("{PAGE} has the figures"));
     Ok(())
 }
@@ -168,13 +168,6 @@ fn length(bytes: u64) -> String {
     }
 }
 
-/// The page with another table between its marks.
-fn renewed(page: &str, text: &str) -> Result<String> {
-    let (before, rest) = page.split_once(BEGIN).with_context(|| format!("{PAGE} has no {BEGIN}"))?;
-    let (_, after) = rest.split_once(END).with_context(|| format!("{PAGE} has no {END}"))?;
-    Ok(format!("{before}{BEGIN}\n\n{text}\n{END}{after}"))
-}
-
 fn today() -> Result<String> {
     Ok(Job::new("date").args(["-u", "+%Y-%m-%d"]).run_ok()?.output.trim().to_owned())
 }
@@ -195,11 +188,12 @@ mod tests {
 
     #[test]
     fn the_table_takes_the_place_of_the_one_before() {
-        let page = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        let new = renewed(&page, "new\n").unwrap();
-        assert_eq!(new, format!("a\n{BEGIN}\n\nnew\n\n{END}\nb\n"));
-        assert_eq!(renewed(&new, "new\n").unwrap(), new);
-        assert!(renewed("a", "new").is_err());
+        let [begin, end] = MARKS;
+        let page = format!("a\n{begin}\nold\n{end}\nb\n");
+        let new = with_middle(&page, MARKS, "new\n").unwrap();
+        assert_eq!(new, format!("a\n{begin}\n\nnew\n\n{end}\nb\n"));
+        assert_eq!(with_middle(&new, MARKS, "new\n").unwrap(), new);
+        assert!(with_middle("a", MARKS, "new").is_err());
     }
 
     #[test]

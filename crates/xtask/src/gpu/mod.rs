@@ -14,7 +14,7 @@ use banyan_datatype::device::FOR_THE_PROCESSOR;
 use clap::Args;
 use cuda_double::compile;
 
-use crate::cc::Unit;
+use crate::cc::{self, Unit};
 use crate::library::{Fabric, Kind, Library};
 use crate::process::{End, Job, tail};
 use crate::project::{self, Project};
@@ -141,6 +141,13 @@ fn program(project: &Project, bin: &Path, source: &str) -> Unit {
     unit.flags(flags).libs(["-lm", "-lpthread", "-ldl"])
 }
 
+/// A program of tests/gpu, built.
+fn built(project: &Project, library: &Library, name: &str) -> Result<PathBuf> {
+    let unit = program(project, &project.folder("gpu/bin")?, &format!("tests/gpu/{name}.c"));
+    cc::build(library, &unit)?;
+    Ok(unit.output)
+}
+
 impl Driver {
     fn is_double(&self) -> bool {
         matches!(self, Driver::Double { .. })
@@ -164,6 +171,15 @@ impl Driver {
             }
             Driver::Real => job.env("BANYAN_GPU", "cuda"),
         })
+    }
+}
+
+/// The output of such a job that says what the stand-in does, and in which memory of a process was mapped by another one, or was not.
+fn passed_mapping(job: Job, maps: bool) -> Result<String> {
+    let output = passed(&job.env("BANYAN_TEST_CUDA_SAYS", "1"))?;
+    match output.contains("is mapped") {
+        mapped if mapped == maps => Ok(output),
+        mapped => bail!("memory of a process was mapped: {mapped}"),
     }
 }
 

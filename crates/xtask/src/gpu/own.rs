@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::suite::{BOTH, passed_buffers};
-use super::{Driver, passed, program};
-use crate::cc;
+use super::{Driver, built, passed, passed_mapping};
 use crate::library::{Fabric, Library};
 use crate::process::{End, tail};
 use crate::project::Project;
@@ -15,12 +14,7 @@ use crate::steps::Tally;
 /// Runs them, most of them on devices that run no kernels.
 pub(super) fn run(project: &Project, library: &Library, kernels: &Driver, tally: &mut Tally) -> Result<()> {
     let driver = &kernels.without_kernels();
-    let bin = project.folder("gpu/bin")?;
-    let build = |name: &str| -> Result<PathBuf> {
-        let unit = program(project, &bin, &format!("tests/gpu/{name}.c"));
-        cc::build(library, &unit)?;
-        Ok(unit.output)
-    };
+    let build = |name: &str| built(project, library, name);
     let (touch, failing) = (build("touch")?, build("failing")?);
     let job = |program: &Path| driver.job(library, 1, program, Fabric::SHM);
     let caught = job(&touch)?.run().and_then(|done| match done.end {
@@ -79,12 +73,9 @@ fn between_processes(project: &Project, library: &Library, driver: &Driver, tall
         ("ERRORS", "cuIpcGetMemHandle=801@1-,cuMemHostRegister=2@1-", false),
     ];
     for (name, value, maps) in settings {
-        let job = driver.job(library, 2, &ways, Fabric::SHM)?.env("BANYAN_TEST_CUDA_SAYS", "1");
-        let job = job.env("BANYAN_TEST_SEED", "4").env(format!("BANYAN_TEST_CUDA_{name}"), value);
-        let checked = passed(&job).and_then(|output| match output.contains("is mapped") {
-            mapped if mapped == maps => passed_buffers(&output),
-            mapped => bail!("memory of a process was mapped: {mapped}"),
-        });
+        let job = driver.job(library, 2, &ways, Fabric::SHM)?.env("BANYAN_TEST_SEED", "4");
+        let job = job.env(format!("BANYAN_TEST_CUDA_{name}"), value);
+        let checked = passed_mapping(job, maps).and_then(|output| passed_buffers(&output));
         tally.check(&format!("long messages on devices, {name} is {value}"), checked);
     }
     Ok(())

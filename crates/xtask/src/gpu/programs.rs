@@ -1,9 +1,8 @@
 //! Programs of tests/gpu that are no matter of one driver: what is done at one rank, operations on streams, and collectives between devices.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
-use super::{Driver, passed, program};
-use crate::cc;
+use super::{Driver, built, passed, passed_mapping};
 use crate::library::{Fabric, Library};
 use crate::project::Project;
 use crate::steps::Tally;
@@ -23,25 +22,23 @@ pub(super) fn run(project: &Project, library: &Library, driver: &Driver, tally: 
 
 /// A program of tests/gpu on what is done at one rank.
 fn local(project: &Project, library: &Library, driver: &Driver, how: &str, tally: &mut Tally) -> Result<()> {
-    let unit = program(project, &project.folder("gpu/bin")?, "tests/gpu/local.c");
-    cc::build(library, &unit)?;
-    let job = driver.job(library, 1, &unit.output, Fabric::SHM)?;
+    let local = built(project, library, "local")?;
+    let job = driver.job(library, 1, &local, Fabric::SHM)?;
     tally.check(&format!("packing and reducing at one rank, {how}"), passed(&job).map(drop));
     Ok(())
 }
 
 /// Operations on streams of the program's.
 fn streams(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
-    let unit = program(project, &project.folder("gpu/bin")?, "tests/gpu/streams.c");
-    cc::build(library, &unit)?;
+    let streams = built(project, library, "streams")?;
     for (ranks, fabric, seed) in
         [(1, Fabric::SHM, "1"), (2, Fabric::SHM, "2"), (3, Fabric::TCP, "3"), (4, Fabric::SHM, "4")]
     {
-        let job = driver.job(library, ranks, &unit.output, fabric)?.env("BANYAN_TEST_CUDA_SEED", seed);
+        let job = driver.job(library, ranks, &streams, fabric)?.env("BANYAN_TEST_CUDA_SEED", seed);
         let title = format!("operations on streams -n {ranks} over {}", fabric.name());
         tally.check(&title, passed(&job).map(drop));
     }
-    let refused = driver.job(library, 1, &unit.output, Fabric::SHM)?.arg("serialized");
+    let refused = driver.job(library, 1, &streams, Fabric::SHM)?.arg("serialized");
     tally.check("streams below MPI_THREAD_MULTIPLE are refused", passed(&refused).map(drop));
     Ok(())
 }
@@ -54,18 +51,12 @@ const MESSAGES: [&str; 2] = [
 
 /// Collectives between devices of several processes.
 fn peers(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
-    let unit = program(project, &project.folder("gpu/bin")?, "tests/gpu/peers.c");
-    cc::build(library, &unit)?;
+    let peers = built(project, library, "peers")?;
     for (ranks, ipc) in [(2, true), (3, true), (4, true), (3, false)] {
         for algorithms in MESSAGES {
-            let job = driver.job(library, ranks, &unit.output, Fabric::SHM)?.env("BANYAN_COLL", algorithms);
-            let job = job
-                .env("BANYAN_TEST_CUDA_IPC", if ipc { "1" } else { "0" })
-                .env("BANYAN_TEST_CUDA_SAYS", "1");
-            let checked = passed(&job).and_then(|output| match output.contains("is mapped") {
-                mapped if mapped == ipc => Ok(()),
-                mapped => bail!("memory of a process was mapped: {mapped}"),
-            });
+            let job = driver.job(library, ranks, &peers, Fabric::SHM)?.env("BANYAN_COLL", algorithms);
+            let job = job.env("BANYAN_TEST_CUDA_IPC", if ipc { "1" } else { "0" });
+            let checked = passed_mapping(job, ipc).map(drop);
             let with = if ipc { "with" } else { "without" };
             tally.check(&format!("collectives by messages {with} IPC -n {ranks}: {algorithms}"), checked);
         }
@@ -79,11 +70,8 @@ fn asserted(project: &Project, library: &Library, driver: &Driver, tally: &mut T
     let map = project.file("crates/topo/tests/hosts/hgx.toml");
     for (hint, chosen) in [("cuda:device", true), ("cuda:device,system", false)] {
         let job = driver.job(library, 4, &program, Fabric::SHM)?.arg(hint).env("BANYAN_TOPOLOGY", &map);
-        let job = job.env("BANYAN_TEST_CUDA_DEVICES", "8").env("BANYAN_TEST_CUDA_SAYS", "1");
-        let checked = passed(&job).and_then(|output| match output.contains("is mapped") {
-            mapped if mapped == chosen => Ok(()),
-            mapped => bail!("memory of a process was mapped: {mapped}"),
-        });
+        let job = job.env("BANYAN_TEST_CUDA_DEVICES", "8");
+        let checked = passed_mapping(job, chosen).map(drop);
         tally.check(&format!("collectives on a communicator whose buffers are said to be {hint}"), checked);
     }
     Ok(())
