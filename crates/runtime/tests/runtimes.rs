@@ -248,7 +248,6 @@ fn alltoall_and_reduce_scatter(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Ranks of a node share memory, or not, and know their sockets, or not.
 /// All compositions, as values of BANYAN_COLL, each of which has one for a collective.
 fn compositions() -> Vec<String> {
     let mut lists: Vec<Vec<&Algorithm>> = vec![];
@@ -261,6 +260,7 @@ fn compositions() -> Vec<String> {
     lists.iter().map(|list| list.iter().map(|row| format!("{row:?}")).collect::<Vec<_>>().join(",")).collect()
 }
 
+/// Ranks of a node share memory, or not, and know their sockets, or not.
 #[test]
 fn collectives_by_way_of_leaders_give_what_flat_ones_give() {
     let composed = compositions();

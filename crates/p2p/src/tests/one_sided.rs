@@ -81,20 +81,25 @@ fn each_way_carries_long_messages() {
     }
 }
 
-/// Where messages are measured all ways are tried, and the sender does as it is told.
-#[test]
-fn a_measured_choice_tries_all_ways() {
-    let config = Config { choice: choice(CHOICES), ..Config::new(1 << 20, 2) };
-    let mut world = World::new(2, 3, Options { eager: 16_384, piece: 4096, ..Options::default() }, config);
+/// Sends messages of 100,000 bytes, one after the other, which all arrive.
+fn send_some(world: &mut World, messages: u64) {
     let bytes = pattern(1, 100_000);
     let (data, room) = (filled(&bytes), room(bytes.len()));
-    for _ in 0..200 {
+    for _ in 0..messages {
         let received = world.recv(1, Some(0), Some(4), &room);
         let sent = world.send(0, 1, 4, Mode::Standard, &data);
         world.wait(1, received);
         world.wait(0, sent);
         assert!(contents(&room, bytes.len()) == bytes);
     }
+}
+
+/// Where messages are measured all ways are tried, and the sender does as it is told.
+#[test]
+fn a_measured_choice_tries_all_ways() {
+    let config = Config { choice: choice(CHOICES), ..Config::new(1 << 20, 2) };
+    let mut world = World::new(2, 3, Options { eager: 16_384, piece: 4096, ..Options::default() }, config);
+    send_some(&mut world, 200);
     let [sender, receiver] = [0, 1].map(|end| world.ends[end].p2p.stats());
     assert!(sender.puts > 6 && receiver.gets > 6, "{sender:?} {receiver:?}");
 }
@@ -106,15 +111,7 @@ fn where_gets_are_best_no_way_is_looked_for() {
     let config = Config { choice: choice(CHOICES), ..Config::new(1 << 20, 2) };
     let options = Options { prefers_get: true, ..Options::default() };
     let mut world = World::new(2, 3, options, config);
-    let bytes = pattern(1, 100_000);
-    let (data, room) = (filled(&bytes), room(bytes.len()));
-    for _ in 0..MESSAGES {
-        let received = world.recv(1, Some(0), Some(4), &room);
-        let sent = world.send(0, 1, 4, Mode::Standard, &data);
-        world.wait(1, received);
-        world.wait(0, sent);
-        assert!(contents(&room, bytes.len()) == bytes);
-    }
+    send_some(&mut world, MESSAGES);
     let [sender, receiver] = [0, 1].map(|end| world.ends[end].p2p.stats());
     assert_eq!((sender.puts, receiver.gets), (0, MESSAGES));
     assert_eq!(world.ends[1].p2p.measured().count(), 0);
