@@ -48,10 +48,20 @@ fn on_the_network(kind: Kind, job: Job) -> Job {
     }
 }
 
-/// A program on so many ranks, by `srun`.
+/// A program on so many ranks, by `srun`; the first rank that fails ends the others.
 fn srun(program: &Job, pmi: &str, ranks: usize) -> Job {
+    step(program, pmi, ranks, "--kill-on-bad-exit=1")
+}
+
+/// Ranks that all fail by themselves: none is killed, as Slurm may lose what a killed step has said.
+fn srun_failing(program: &Job, pmi: &str, ranks: usize) -> Job {
+    step(program, pmi, ranks, "--kill-on-bad-exit=0")
+}
+
+/// A step of so many ranks with an option for their ends.
+fn step(program: &Job, pmi: &str, ranks: usize, ends: &str) -> Job {
     let (pmi, ranks) = (format!("--mpi={pmi}"), ranks.to_string());
-    program.under("srun".as_ref(), &[&pmi, "--kill-on-bad-exit=1", "-n", &ranks])
+    program.under("srun".as_ref(), &[&pmi, ends, "-n", &ranks])
 }
 
 /// Slurm with a processor for each rank.
@@ -110,12 +120,12 @@ impl Cluster<'_> {
     /// What cannot be joined says why, and what to do; what only looks so starts.
     fn refusals(&self, applications: &Applications, tally: &mut Tally) -> Result<()> {
         let launched = Job::new(&applications.launched).limit(60);
-        let step = srun(&launched, "none", EACH);
+        let step = srun_failing(&launched, "none", EACH);
         let words = ["SLURM_PROCID", "srun --mpi=pmi2"];
         tally.check("a step without PMI is refused", refused(&self.slurm.on(1, &step), &words));
         tally.check("and one of a script", refused(&self.sbatch(&step)?, &words));
         let broken = applications::without_pmix(self.project)?;
-        let broken = srun(&launched.under("env".as_ref(), &[&broken]), "pmix", EACH);
+        let broken = srun_failing(&launched.under("env".as_ref(), &[&broken]), "pmix", EACH);
         let words = ["libpmix.so.2", "srun --mpi=pmi2"];
         tally.check("PMIx without its library is refused", refused(&self.slurm.on(1, &broken), &words));
         let alone = self.slurm.on(1, &srun(&launched, "none", 1));
