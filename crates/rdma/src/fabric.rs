@@ -173,7 +173,8 @@ impl Rdma {
             .min(locked::connections(device.most_locked)?)
             .max(1);
         let receiving = most * window + u32::from(RESERVE);
-        let room = receiving + (MOST_WORK + 2 * HEARING + LEAVING) as u32;
+        let works = MOST_WORK as u32 * device.works_each();
+        let room = receiving + works + (2 * HEARING + LEAVING) as u32;
         let completions = Arc::new(Completions::new(&device, room)?);
         let receives = Arc::new(Receives::new(&device, receiving)?);
         let rdma = Rdma {
@@ -189,7 +190,7 @@ impl Rdma {
             ended_pairs: Vec::new(),
             contacting: Vec::new(),
             transfers: Map::default(),
-            next_transfer: 0,
+            next_transfer: 1,
             unposted: Vec::new(),
             long: Long::default(),
             registrations,
@@ -300,11 +301,11 @@ impl Rdma {
                     queue.left(slot);
                 }
             }
-            Id::Ahead => {
-                if let (Some(peer), Err(failure)) = (self.peers.get(pair), result) {
-                    self.broke(peer, failure.why);
-                }
-            }
+            Id::Ahead(transfer) => match (self.peers.get(pair), result, transfer) {
+                (Some(_), Err(failure), Some(transfer)) => self.transfer_failed(transfer.get(), failure),
+                (Some(peer), Err(failure), None) => self.broke(peer, failure.why),
+                _ => {}
+            },
             Id::Send(_) => {
                 self.counts.completions += 1;
                 self.frame_left(pair, result);
@@ -312,9 +313,6 @@ impl Rdma {
             Id::Transfer(number) if self.peers.get(pair).is_some() => {
                 if let Some(token) = self.transfer_moved(number, rail, result) {
                     sink.completed(token, Outcome::Done);
-                }
-                if !self.unposted.is_empty() {
-                    self.post_works();
                 }
             }
             Id::Transfer(_) => {}
@@ -359,6 +357,10 @@ impl Rdma {
         let work = batch.len();
         batch.drain(..).for_each(|completion| self.complete(completion, sink));
         self.batch = batch;
+        // Whatever has made room: a work that is over, or a transfer that was taken back, or whose peer is gone.
+        if !self.unposted.is_empty() {
+            self.post_works();
+        }
         self.post_receives(false);
         if !self.owed.is_empty() {
             self.return_credits();

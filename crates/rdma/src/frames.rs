@@ -1,5 +1,7 @@
 //! What stands before a frame's body on the wire, and what completions of work say which work it was.
 
+use std::num::NonZeroU32;
+
 use banyan_transport::Head;
 
 /// Bytes before a body: credits, what it is, and the head.
@@ -75,10 +77,20 @@ pub(crate) enum Id {
     Send(u32),
     /// A datagram that leaves, in the same way.
     Greeting(u32),
-    /// A one-sided transfer.
+    /// A one-sided transfer, whose number is not 0.
     Transfer(u32),
-    /// What another work stands behind that tells of both. It is told of by itself only if it fails.
-    Ahead,
+    /// What another work stands behind that tells of both. It is told of by itself only if it fails; of which transfer it is, if of one.
+    Ahead(Option<NonZeroU32>),
+}
+
+impl Id {
+    /// What work is posted as that another one stands behind, which is told of as `id`.
+    pub(crate) fn ahead_of(id: u64) -> Id {
+        match Id::from(id) {
+            Id::Transfer(number) => Id::Ahead(NonZeroU32::new(number)),
+            _ => Id::Ahead(None),
+        }
+    }
 }
 
 impl From<Id> for u64 {
@@ -90,7 +102,7 @@ impl From<Id> for u64 {
             Id::Send(number) => (2, number),
             Id::Greeting(number) => (3, number),
             Id::Transfer(number) => (4, number),
-            Id::Ahead => (5, 0),
+            Id::Ahead(transfer) => (5, transfer.map_or(0, NonZeroU32::get)),
         };
         kind << 32 | u64::from(number)
     }
@@ -106,7 +118,7 @@ impl From<u64> for Id {
             2 => Id::Send(number),
             3 => Id::Greeting(number),
             4 => Id::Transfer(number),
-            _ => Id::Ahead,
+            _ => Id::Ahead(NonZeroU32::new(number)),
         }
     }
 }

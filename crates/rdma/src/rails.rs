@@ -44,7 +44,7 @@ impl Rail {
         if device.wire != first.wire || device.wire == Wire::Iwarp {
             return Err(format!("{}:{} is one of {}", port.device, port.port, device.wire));
         }
-        let completions = Arc::new(Completions::new(&device, MOST_WORK as u32)?);
+        let completions = Arc::new(Completions::new(&device, MOST_WORK as u32 * device.works_each())?);
         let receives = Arc::new(Receives::new(&device, 1)?);
         Ok(Rail { device, completions, receives, ended: None })
     }

@@ -11,7 +11,7 @@ use crate::fabric::{MOST_WORK, Rdma};
 use crate::frames::{Id, SLOT};
 use crate::registrations::{Regions, rkey};
 use crate::settings::RAILS;
-use crate::verbs::{self, Failure, Local, Op, Pair, Work};
+use crate::verbs::{self, Completion, Failure, Local, Op, Pair, Work};
 
 /// The most bytes of one work, if the device takes so many. What is lost of one is moved again.
 const PIECE: usize = 128 << 10;
@@ -210,14 +210,21 @@ impl Rdma {
                 self.done(moving)
             }
             Ok(_) => None,
-            Err(Failure { why, refused }) => {
-                moving.state = moving.state.max(if refused { State::Refused } else { State::Failed });
-                self.broke(peer, why);
-                if let Some(breaking) = self.links.end(peer).and_then(|end| end.breaking.as_mut()) {
-                    breaking.refused |= refused;
-                }
+            Err(failure) => {
+                self.transfer_failed(number, failure);
                 None
             }
+        }
+    }
+
+    /// A work of a transfer has failed, and with it the connection.
+    pub(crate) fn transfer_failed(&mut self, number: u32, Failure { why, refused }: Failure) {
+        let Some(moving) = self.transfers.get_mut(&number) else { return };
+        let peer = moving.peer;
+        moving.state = moving.state.max(if refused { State::Refused } else { State::Failed });
+        self.broke(peer, why);
+        if let Some(breaking) = self.links.end(peer).and_then(|end| end.breaking.as_mut()) {
+            breaking.refused |= refused;
         }
     }
 
@@ -381,7 +388,7 @@ impl Rdma {
     /// Starts a transfer, for which there is room.
     fn start(&mut self, moving: Moving) -> Transfer {
         let number = self.next_transfer;
-        self.next_transfer = number.wrapping_add(1);
+        self.next_transfer = number.checked_add(1).unwrap_or(1);
         self.transfers.insert(number, moving);
         self.post_transfer(number);
         Transfer::Started
@@ -472,7 +479,9 @@ impl Rdma {
         let (start, id) = (Instant::now(), u64::from(Id::Transfer(number)));
         let mut batch = Vec::new();
         while self.transfers.get(&number).is_some_and(|moving| moving.under_way > 0) {
-            if let Some(over) = self.held.iter().position(|over| over.id == id)
+            // One of a pair that has ended, and that was forgotten, tells of work that was given up with it.
+            let told = |over: &Completion| over.id == id && self.peers.get(over.pair).is_some();
+            if let Some(over) = self.held.iter().position(told)
                 && let Some(over) = self.held.remove(over)
             {
                 self.transfer_moved(number, over.rail(), over.result);

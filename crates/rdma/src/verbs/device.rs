@@ -203,6 +203,16 @@ impl Device {
         self.wire != Wire::Iwarp
     }
 
+    /// Whether a read may be told to be well over that was not carried out.
+    pub(crate) fn misreports_reads(&self) -> bool {
+        self.in_software && self.wire == Wire::Ethernet
+    }
+
+    /// Number of works that the device gets for each that is posted, at most: with one behind it that confirms it.
+    pub(crate) fn works_each(&self) -> u32 {
+        if self.misreports_reads() || self.wire == Wire::Iwarp { 2 } else { 1 }
+    }
+
     /// The index in the port's table of the address at this place.
     pub(super) fn gid_index(&self, place: u8) -> Result<u8, String> {
         let gids = self.gids.lock().unwrap_or_else(PoisonError::into_inner);

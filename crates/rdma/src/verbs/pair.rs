@@ -139,9 +139,7 @@ impl Queue {
         how.qp_type = if receives.is_some() { ibv_qp_type::IBV_QPT_RC } else { ibv_qp_type::IBV_QPT_UD };
         (how.cap.max_send_wr, how.cap.max_send_sge, how.cap.max_recv_sge) = (DEPTH, 1, 1);
         how.cap.max_recv_wr = DEPTH;
-        if device.wire == Wire::Iwarp {
-            how.cap.max_send_wr *= 2;
-        }
+        how.cap.max_send_wr *= device.works_each();
         let qp = INLINE.into_iter().map(|bytes| {
             how.cap.max_inline_data = bytes;
             // SAFETY: an open device, its queues, and what the pair is to be like.
@@ -228,9 +226,18 @@ fn address(device: &Device, path: &Path) -> Result<ibv_ah_attr, String> {
 pub(crate) struct Pair {
     /// What rdma_cm has of it.
     way: Option<cm::End>,
-    /// Where devices do not tell what has arrived: a read that does.
-    confirming: Option<(Local<'static>, Remote)>,
+    confirming: Confirming,
     queue: Queue,
+}
+
+/// What stands behind work whose own completion does not tell that it was carried out.
+enum Confirming {
+    Nothing,
+    /// Behind what sends or writes a read, on iWARP, where only that tells what has arrived.
+    Read(Local<'static>, Remote),
+    /// Behind what reads a write of no bytes: the driver of RoCE in software (rxe, Linux 6.1) tells that a read is well over where a packet of the
+    /// answer is out of order, and ends the pair then, so that what stands behind that read is told to have failed.
+    Write,
 }
 
 impl Pair {
@@ -240,7 +247,8 @@ impl Pair {
         completions: &Arc<Completions>,
         receives: &Arc<Receives>,
     ) -> Result<Pair, String> {
-        Ok(Pair { way: None, confirming: None, queue: Queue::new(device, completions, Some(receives))? })
+        let confirming = if device.misreports_reads() { Confirming::Write } else { Confirming::Nothing };
+        Ok(Pair { way: None, confirming, queue: Queue::new(device, completions, Some(receives))? })
     }
 
     /// Its number.
@@ -327,26 +335,30 @@ impl Pair {
 
     /// Has a read into this memory stand behind all work that sends or writes.
     pub(crate) fn confirm_by(&mut self, into: Local<'static>, from: Remote) {
-        self.confirming = Some((into, from));
+        self.confirming = Confirming::Read(into, from);
     }
 
-    /// Posts work. Its completion tells that it has arrived at the peer. Where devices do not tell that, a read stands behind it
-    /// ([`Pair::confirm_by`]): the peer answers that after all that came before.
+    /// Posts work. Its completion tells that it was carried out at the peer, if need be by other work that stands behind it.
     #[inline(always)]
     pub(crate) fn post(&self, work: &Work<'_>) -> Result<(), String> {
-        match &self.confirming {
-            Some((local, from)) if !matches!(work.op, Op::Read(_)) => {
-                self.post_confirmed(work, *local, *from)
+        match (&self.confirming, work.op) {
+            (Confirming::Nothing, _)
+            | (Confirming::Read(..), Op::Read(_))
+            | (Confirming::Write, Op::Send | Op::Write(_) | Op::Add(..) | Op::CompareSwap(..)) => {
+                work.raw(|raw| self.queue.post(raw))
             }
-            _ => work.raw(|raw| self.queue.post(raw)),
+            (Confirming::Read(local, from), _) => self.post_confirmed(work, *local, Op::Read(*from)),
+            (Confirming::Write, Op::Read(from)) => {
+                self.post_confirmed(work, Local::Inline(&[]), Op::Write(from))
+            }
         }
     }
 
-    /// Posts work and a read behind it.
+    /// Posts work, and other work behind it that tells of both.
     #[cold]
-    fn post_confirmed(&self, work: &Work<'_>, local: Local<'static>, from: Remote) -> Result<(), String> {
-        let behind = Work { local, op: Op::Read(from), ..*work };
-        let ahead = Work { id: Id::Ahead.into(), told: false, ..*work };
+    fn post_confirmed(&self, work: &Work<'_>, local: Local<'static>, op: Op) -> Result<(), String> {
+        let behind = Work { local, op, ..*work };
+        let ahead = Work { id: Id::ahead_of(work.id).into(), told: false, ..*work };
         behind.raw(|behind| {
             ahead.raw(|raw| {
                 raw.next = behind;

@@ -26,7 +26,8 @@ pub(crate) const PACKAGES: &[&str] = &["libibverbs-dev", "librdmacm-dev", "libcl
 /// The fabric, for cargo.
 const FABRIC: &[&str] = &["--package=banyan-rdma", "--features=verbs", "--quiet"];
 /// Its tests that take devices.
-const TESTS: &[&str] = &["--test=conformance", "--test=devices", "--test=faults", "--test=memory"];
+const TESTS: &[&str] =
+    &["--test=conformance", "--test=devices", "--test=faults", "--test=memory", "--test=taken_back"];
 /// The time that a command may take.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
