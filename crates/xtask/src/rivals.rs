@@ -1,6 +1,6 @@
-//! The MPI libraries we compare with, and CUDA's compilers, from PyPI, each in a virtual environment under target/rivals.
+//! The MPI libraries we compare with, CUDA's compilers, and PyTorch with mpi4py, from PyPI, each in a virtual environment under target/rivals.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
@@ -39,12 +39,38 @@ const CUDA: Rival = Rival {
     proof: "bin/pip",
 };
 
+/// What the guide's example of training takes beside mpi4py: 3 GB to fetch, most of which serves GPUs alone, but it does not start without.
+const PYTORCH: Rival =
+    Rival { name: "pytorch", packages: &["torch==2.15.0", "numpy==2.4.2"], options: &[], proof: "bin/pip" };
+/// As a source, since its wheels are made for MPIs whose ABI is another one.
+const MPI4PY: &str = "mpi4py==4.1.2";
+
 /// The folder of CUDA's compilers, fetched if missing.
 pub(crate) fn cuda(project: &Project) -> Result<PathBuf> {
     let packages = fetched(project, &CUDA)?.join("lib");
     let mut versions = std::fs::read_dir(&packages).context("a folder of Python's")?;
     let version = versions.next().context("a version of Python")??.path();
     Ok(version.join("site-packages/nvidia"))
+}
+
+/// The folder of PyTorch, fetched if missing.
+pub(crate) fn pytorch(project: &Project) -> Result<PathBuf> {
+    fetched(project, &PYTORCH)
+}
+
+/// Builds mpi4py with this compiler wrapper in the folder of a virtual environment, unless that is done.
+pub(crate) fn mpi4py(environment: &Path, mpicc: &Path) -> Result<()> {
+    let record = environment.join("mpi4py");
+    let wanted = format!("{MPI4PY} by {}", mpicc.display());
+    if project::read(&record).is_ok_and(|have| have == wanted) {
+        return Ok(());
+    }
+    let pip =
+        Job::new(environment.join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check"]);
+    let pip = pip.args(["--no-cache-dir", "--force-reinstall", "--no-binary=mpi4py", MPI4PY]);
+    // Its one file in C takes a compiler minutes to optimize as Python's own options ask.
+    pip.env("MPICC", mpicc).env("CFLAGS", "-O0").run_ok()?;
+    project::write(&record, wanted)
 }
 
 /// MPICH's folder, fetched if missing.

@@ -1,6 +1,7 @@
 //! Test suites that we did not write, run against our library or, to prove the runner, against MPICH; and what of our own tests
 //! takes too long for each change.
 
+mod data_parallel;
 mod makefile;
 mod mpich;
 pub(crate) mod rust_mpi;
@@ -23,7 +24,7 @@ use crate::test::{self, fuzz, programs};
 /// What to run.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Suites to run, of mpich, rust-mpi, rust-native, hpcc, netpipe, fuzz, faults, attacks and valgrind; all of them if none is named
+    /// Suites to run, of mpich, rust-mpi, rust-native, hpcc, netpipe, data-parallel, fuzz, faults, attacks and valgrind; all of them if none is named
     suites: Vec<String>,
     /// Only these tests: folders or folder/name, separated by commas
     #[arg(long, value_delimiter = ',')]
@@ -56,6 +57,10 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("rust-native", || rust_native::run(project, &library()?, &plan)),
         Step::new("hpcc", || programs::hpcc(project, &library()?, options.fabric)),
         Step::new("netpipe", || programs::netpipe(project, &library()?, options.fabric)),
+        Step::new("data-parallel", || {
+            let run = || data_parallel::run(project, &library()?, options.fabric);
+            test::having(project, data_parallel::PACKAGES, run)
+        }),
         Step::new("fuzz", || fuzz::run(project, FUZZ, true)),
         Step::new("faults", || faults::table(project)),
         Step::new("attacks", || attacks::run(project, options.quick)),
