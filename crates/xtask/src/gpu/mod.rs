@@ -44,6 +44,9 @@ impl Selection {
 /// Files that a machine with a CUDA device has.
 const NODES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/dxg"];
 
+/// The kernels of tests/gpu/training.c.
+const TRAINING_KERNELS: &str = "tests/gpu/training.cuh";
+
 /// Whose driver is loaded.
 #[derive(Clone)]
 pub(crate) enum Driver {
@@ -113,7 +116,8 @@ fn double(project: &Project, tally: &mut Tally) -> Result<Driver> {
     for name in ["libcuda.so.1", "libnvrtc.so"] {
         fs::copy(&built, folder.join(name)).with_context(|| format!("cannot copy {}", built.display()))?;
     }
-    let kernels = match compile::library(FOR_THE_PROCESSOR, &project.folder("gpu/kernels")?) {
+    let texts = format!("{FOR_THE_PROCESSOR}{}", project.read(TRAINING_KERNELS)?);
+    let kernels = match compile::library(&texts, &project.folder("gpu/kernels")?) {
         Ok(kernels) => Some(kernels),
         Err(why) => {
             tally.notes.push(format!("devices run no kernels: {why}"));

@@ -1,8 +1,9 @@
-//! Programs of tests/gpu that are no matter of one driver: what is done at one rank, operations on streams, and collectives between devices.
+//! Programs of tests/gpu that are no matter of one driver: what is done at one rank, operations on streams, data-parallel training, and collectives
+//! between devices.
 
 use anyhow::Result;
 
-use super::{Driver, built, passed, passed_mapping};
+use super::{Driver, TRAINING_KERNELS, built, passed, passed_mapping};
 use crate::library::{Fabric, Library};
 use crate::project::Project;
 use crate::steps::Tally;
@@ -11,11 +12,13 @@ use crate::steps::Tally;
 pub(super) fn run(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
     if let Driver::Real = driver {
         local(project, library, driver, "by the real driver", tally)?;
-        return streams(project, library, driver, tally);
+        streams(project, library, driver, tally)?;
+        return training(project, library, driver, tally);
     }
     local(project, library, driver, "with kernels", tally)?;
     local(project, library, &driver.without_kernels(), "without kernels", tally)?;
     streams(project, library, driver, tally)?;
+    training(project, library, driver, tally)?;
     peers(project, library, driver, tally)?;
     asserted(project, library, driver, tally)
 }
@@ -40,6 +43,21 @@ fn streams(project: &Project, library: &Library, driver: &Driver, tally: &mut Ta
     }
     let refused = driver.job(library, 1, &streams, Fabric::SHM)?.arg("serialized");
     tally.check("streams below MPI_THREAD_MULTIPLE are refused", passed(&refused).map(drop));
+    Ok(())
+}
+
+/// Data-parallel training, whose gradients are added up on devices.
+fn training(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    if matches!(driver, Driver::Double { kernels: None, .. }) {
+        tally.leave_out("data-parallel training", "devices run no kernels");
+        return Ok(());
+    }
+    let training = built(project, library, "training")?;
+    for (ranks, fabric) in [(1, Fabric::SHM), (2, Fabric::SHM), (3, Fabric::TCP), (4, Fabric::SHM)] {
+        let job = driver.job(library, ranks, &training, fabric)?.arg(project.file(TRAINING_KERNELS));
+        let title = format!("data-parallel training -n {ranks} over {}", fabric.name());
+        tally.check(&title, passed(&job).map(drop));
+    }
     Ok(())
 }
 
