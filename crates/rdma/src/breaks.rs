@@ -15,6 +15,13 @@ use crate::verbs::{Completion, Local, NO_PAIR, Op, Pair, Work};
 /// The time that a device may take to give back what was under way by a pair that has ended.
 const FLUSH: Duration = Duration::from_secs(2);
 
+impl End {
+    /// True if it is broken, and the device has not given back in time what was under way.
+    pub(crate) fn flushes_in_vain(&self) -> bool {
+        self.breaking.as_ref().is_some_and(|breaking| breaking.since.elapsed() > FLUSH)
+    }
+}
+
 impl Rdma {
     /// A connection is broken: from now on the device does nothing more by it. It has been so for its first reason.
     pub(crate) fn broke(&mut self, peer: Peer, why: String) {
@@ -51,9 +58,7 @@ impl Rdma {
             let Some(breaking) = &mut end.breaking else { continue };
             let under_way = end.posted + end.moving;
             if breaking.given_back {
-                self.end_pairs(peer);
-                self.end_transfers(peer);
-                self.renew(peer);
+                self.renew_broken(peer);
             } else {
                 breaking.given_back = under_way == 0 || breaking.since.elapsed() > FLUSH;
                 let waits = !breaking.given_back;
@@ -65,6 +70,14 @@ impl Rdma {
             work += 1;
         }
         work
+    }
+
+    /// Ends the pairs of a broken connection, and makes it anew.
+    pub(crate) fn renew_broken(&mut self, peer: Peer) {
+        self.breaking.retain(|&other| other != peer);
+        self.end_pairs(peer);
+        self.end_transfers(peer);
+        self.renew(peer);
     }
 
     /// Ends the queue pairs to a peer: the device does not touch any more what their work was to use.

@@ -9,6 +9,7 @@ use banyan_transport::{Peer, Refusal, Remote, Token, Transfer};
 use crate::cache::{Access, Purpose};
 use crate::fabric::{MOST_WORK, Rdma};
 use crate::frames::{Id, SLOT};
+use crate::links::End;
 use crate::registrations::{Regions, rkey};
 use crate::settings::RAILS;
 use crate::verbs::{self, Completion, Failure, Local, Op, Pair, Work};
@@ -20,8 +21,6 @@ const PIECE: usize = 128 << 10;
 const MOST_BYTES: usize = 512 << 10;
 /// A transfer that is taken back is over when the device says so. After this time the connection is broken for it, and made anew.
 const HURRY: Duration = Duration::from_secs(1);
-/// A device that has not ended it by then is of no use.
-const TAKE_BACK: Duration = Duration::from_secs(20);
 
 /// Where a device does not tell what the peer has refused: a transfer is taken for refused whose connection has broken so often.
 const TRIES: u8 = 3;
@@ -487,13 +486,13 @@ impl Rdma {
                 self.transfer_moved(number, over.rail(), over.result);
                 continue;
             }
-            if start.elapsed() > TAKE_BACK {
-                return self.lose(peer, "the device does not end what it is told to end");
-            }
             if start.elapsed() > HURRY {
                 self.broke(peer, "a transfer that was taken back does not end".into());
             }
             if self.take_completions(&mut batch) == 0 {
+                if self.links.look(peer).is_some_and(End::flushes_in_vain) {
+                    self.renew_broken(peer);
+                }
                 std::thread::yield_now();
             }
             self.held.extend(batch.drain(..));
