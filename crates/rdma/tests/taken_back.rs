@@ -39,7 +39,7 @@ fn gets_are_whole_or_gone_where_others_are_revoked() {
     }
     let counts = (job.done, job.refused, job.taken_back);
     println!("done, refused, taken back: {counts:?}");
-    assert!(counts.0 > 50 && counts.1 > 0 && counts.2 > 5, "{counts:?}");
+    assert!(counts.0 > 10 && counts.1 > 0 && counts.2 > 5, "{counts:?}");
 }
 
 /// A get that is under way.
