@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::cuda;
+use crate::drivers;
 
 /// Which devices a program may pass memory of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,13 +25,13 @@ pub fn look_for(gpus: Gpus) -> Result<(), String> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     match gpus {
         Gpus::Off => {
-            cuda::refuse();
+            drivers::refuse();
             Ok(())
         }
-        _ if cuda::is_looking() => Ok(()),
-        Gpus::Cuda => cuda::load(),
+        _ if drivers::is_looking() => Ok(()),
+        Gpus::Cuda => drivers::load(),
         Gpus::Auto => {
-            cuda::look();
+            drivers::look();
             Ok(())
         }
     }
@@ -39,10 +39,10 @@ pub fn look_for(gpus: Gpus) -> Result<(), String> {
 
 /// The PCI address, such as `0000:18:00.0`, of the CUDA device that is current in this thread; `None` without one.
 pub fn current_cuda_device() -> Option<String> {
-    cuda::current_device()
+    drivers::current_device()
 }
 
 /// True if memory of CUDA devices is known as such where users pass it.
 pub fn sees_cuda() -> bool {
-    cuda::is_looking()
+    drivers::is_looking()
 }

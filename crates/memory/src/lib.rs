@@ -9,8 +9,8 @@
 
 mod bounce;
 mod buffer;
-mod cuda;
 mod device;
+mod drivers;
 mod fork;
 mod gpu;
 mod kernel;
@@ -25,9 +25,9 @@ mod sync;
 
 pub use bounce::{BOUNCE_BUFFER, bounce_buffers_left};
 pub use buffer::{Bounds, Buffer, HeapBuffer, MemoryKind, NoMemory};
-pub use cuda::nvrtc::{Compiler, Target};
-pub use cuda::stream::{Place, ProgramStream, Turn};
 pub use device::{Copying, DeviceFailure, MOST_CONSTANT, MemoryClass, class_at, kind_at, surely_host};
+pub use drivers::compiler::{Compiler, Target};
+pub use drivers::stream::{Place, ProgramStream, Turn};
 pub use fork::forked;
 pub use gpu::{Gpus, current_cuda_device, look_for, sees_cuda};
 pub use kernel::{Arg, Launch, Module};

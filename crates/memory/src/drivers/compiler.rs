@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use cudarc::nvrtc::sys::{self, nvrtcProgram};
 
-use super::library::functions;
+use super::library::{Failed, MISSING, functions};
 
 /// The compiler, and where what it has made is kept.
 #[derive(Clone, Debug, Default)]
@@ -74,26 +74,23 @@ pub(super) fn compile(name: &str, source: &str, architecture: u32) -> Result<Vec
 
 functions! {
     /// The functions of NVRTC that are used here.
-    Nvrtc, "NVRTC": MISSING;
-    nvrtcVersion = "nvrtcVersion" (major: *mut c_int, minor: *mut c_int);
-    nvrtcGetNumSupportedArchs = "nvrtcGetNumSupportedArchs" (number: *mut c_int);
-    nvrtcGetSupportedArchs = "nvrtcGetSupportedArchs" (list: *mut c_int);
-    nvrtcCreateProgram = "nvrtcCreateProgram" (
+    Nvrtc;
+    version = "nvrtcVersion" (major: *mut c_int, minor: *mut c_int);
+    number_of_architectures = "nvrtcGetNumSupportedArchs" (number: *mut c_int);
+    architectures = "nvrtcGetSupportedArchs" (list: *mut c_int);
+    create = "nvrtcCreateProgram" (
         program: *mut nvrtcProgram, source: *const c_char, name: *const c_char, headers: c_int, texts: *const *const c_char,
         names: *const *const c_char
     );
-    nvrtcDestroyProgram = "nvrtcDestroyProgram" (program: *mut nvrtcProgram);
-    nvrtcCompileProgram = "nvrtcCompileProgram" (program: nvrtcProgram, number: c_int, options: *const *const c_char);
-    nvrtcGetProgramLogSize = "nvrtcGetProgramLogSize" (program: nvrtcProgram, len: *mut usize);
-    nvrtcGetProgramLog = "nvrtcGetProgramLog" (program: nvrtcProgram, text: *mut c_char);
-    nvrtcGetPTXSize = "nvrtcGetPTXSize" (program: nvrtcProgram, len: *mut usize);
-    nvrtcGetPTX = "nvrtcGetPTX" (program: nvrtcProgram, text: *mut c_char);
-    nvrtcGetCUBINSize = "nvrtcGetCUBINSize" (program: nvrtcProgram, len: *mut usize);
-    nvrtcGetCUBIN = "nvrtcGetCUBIN" (program: nvrtcProgram, code: *mut c_char);
+    destroy = "nvrtcDestroyProgram" (program: *mut nvrtcProgram);
+    compile_program = "nvrtcCompileProgram" (program: nvrtcProgram, number: c_int, options: *const *const c_char);
+    log_len = "nvrtcGetProgramLogSize" (program: nvrtcProgram, len: *mut usize);
+    log_text = "nvrtcGetProgramLog" (program: nvrtcProgram, text: *mut c_char);
+    ptx_len = "nvrtcGetPTXSize" (program: nvrtcProgram, len: *mut usize);
+    ptx = "nvrtcGetPTX" (program: nvrtcProgram, text: *mut c_char);
+    cubin_len = "nvrtcGetCUBINSize" (program: nvrtcProgram, len: *mut usize);
+    cubin = "nvrtcGetCUBIN" (program: nvrtcProgram, code: *mut c_char);
 }
-
-/// What a function returns that the library lacks; no error of NVRTC is negative.
-const MISSING: c_int = -1;
 
 /// What a text is compiled for: compute capabilities, where 90 stands for 9.0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,10 +134,10 @@ impl Nvrtc {
     fn target(&self, architecture: u32) -> Target {
         let mut number = 0;
         // SAFETY: room for a number.
-        let told = unsafe { self.nvrtcGetNumSupportedArchs(&raw mut number) } == SUCCESS;
+        let told = unsafe { self.number_of_architectures(&raw mut number) }.is_ok();
         let mut known = vec![0; if told { number.clamp(0, 1000) as usize } else { 0 }];
         // SAFETY: room for as many numbers as there are.
-        if !known.is_empty() && unsafe { self.nvrtcGetSupportedArchs(known.as_mut_ptr()) } != SUCCESS {
+        if !known.is_empty() && unsafe { self.architectures(known.as_mut_ptr()) }.is_err() {
             known.clear();
         }
         let best = known.into_iter().map(|known| known as u32).filter(|&known| known <= architecture).max();
@@ -154,7 +151,7 @@ impl Nvrtc {
     fn file(&self, name: &str, source: &str, target: Target) -> String {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: room for two numbers.
-        unsafe { self.nvrtcVersion(&raw mut major, &raw mut minor) };
+        let _ = unsafe { self.version(&raw mut major, &raw mut minor) };
         let mut all = hash(FIRST, source.as_bytes());
         OPTIONS.iter().for_each(|option| all = hash(all, option.to_bytes_with_nul()));
         let target = target.option();
@@ -172,30 +169,29 @@ impl Nvrtc {
         let mut program = std::ptr::null_mut();
         let none = std::ptr::null();
         // SAFETY: C strings that live until the program is destroyed, and no headers.
-        let made = unsafe {
-            self.nvrtcCreateProgram(&raw mut program, source.as_ptr(), file.as_ptr(), 0, none, none.cast())
-        };
-        if made != SUCCESS {
-            return Err(format!("NVRTC makes no program of the kernels \"{name}\": {}", error(made)));
+        let made =
+            unsafe { self.create(&raw mut program, source.as_ptr(), file.as_ptr(), 0, none, none.cast()) };
+        if let Err(failed) = made {
+            return Err(format!("NVRTC makes no program of the kernels \"{name}\": {}", error(failed)));
         }
         // SAFETY: the program from above, and C strings.
-        let result =
-            match unsafe { self.nvrtcCompileProgram(program, options.len() as c_int, options.as_ptr()) } {
-                SUCCESS => {
-                    // SAFETY: the program from above.
-                    unsafe { self.code(program, target) }
-                        .ok_or_else(|| format!("NVRTC gives no code for the kernels \"{name}\""))
-                }
-                number => {
-                    // SAFETY: the program from above.
-                    let log = unsafe { self.log(program) }.unwrap_or_default();
-                    let log = String::from_utf8_lossy(&log).trim_matches(['\0', '\n', ' ']).to_owned();
-                    let (target, why) = (target.option(), error(number));
-                    Err(format!("NVRTC does not compile the kernels \"{name}\" ({target}): {why}: {log}"))
-                }
-            };
+        let result = match unsafe { self.compile_program(program, options.len() as c_int, options.as_ptr()) }
+        {
+            Ok(()) => {
+                // SAFETY: the program from above.
+                unsafe { self.code(program, target) }
+                    .ok_or_else(|| format!("NVRTC gives no code for the kernels \"{name}\""))
+            }
+            Err(failed) => {
+                // SAFETY: the program from above.
+                let log = unsafe { self.log(program) }.unwrap_or_default();
+                let log = String::from_utf8_lossy(&log).trim_matches(['\0', '\n', ' ']).to_owned();
+                let (target, why) = (target.option(), error(failed));
+                Err(format!("NVRTC does not compile the kernels \"{name}\" ({target}): {why}: {log}"))
+            }
+        };
         // SAFETY: the program from above, which nobody uses any more.
-        unsafe { self.nvrtcDestroyProgram(&raw mut program) };
+        let _ = unsafe { self.destroy(&raw mut program) };
         result
     }
 
@@ -208,11 +204,9 @@ impl Nvrtc {
         unsafe {
             match target {
                 Target::Device(_) => {
-                    text(|len| self.nvrtcGetCUBINSize(program, len), |code| self.nvrtcGetCUBIN(program, code))
+                    text(|len| self.cubin_len(program, len), |code| self.cubin(program, code))
                 }
-                Target::Newer(_) => {
-                    text(|len| self.nvrtcGetPTXSize(program, len), |code| self.nvrtcGetPTX(program, code))
-                }
+                Target::Newer(_) => text(|len| self.ptx_len(program, len), |code| self.ptx(program, code)),
             }
         }
     }
@@ -223,26 +217,23 @@ impl Nvrtc {
     /// The program is there.
     unsafe fn log(&self, program: nvrtcProgram) -> Option<Vec<u8>> {
         // SAFETY: as the caller promises; `text` gives room for what the functions write.
-        unsafe {
-            text(|len| self.nvrtcGetProgramLogSize(program, len), |log| self.nvrtcGetProgramLog(program, log))
-        }
+        unsafe { text(|len| self.log_len(program, len), |log| self.log_text(program, log)) }
     }
 }
 
-const SUCCESS: c_int = sys::nvrtcResult::NVRTC_SUCCESS as c_int;
-
-fn error(number: c_int) -> String {
+fn error(Failed { error: number, .. }: Failed) -> String {
     if number == MISSING { "it is older than CUDA 11.2".to_owned() } else { format!("error {number}") }
 }
 
 /// Bytes whose number one function gives, and they themselves another one.
-fn text(length: impl FnOnce(*mut usize) -> c_int, get: impl FnOnce(*mut c_char) -> c_int) -> Option<Vec<u8>> {
+fn text(
+    length: impl FnOnce(*mut usize) -> Result<(), Failed>,
+    get: impl FnOnce(*mut c_char) -> Result<(), Failed>,
+) -> Option<Vec<u8>> {
     let mut len = 0;
-    if length(&raw mut len) != SUCCESS || len == 0 {
-        return None;
-    }
+    length(&raw mut len).ok().filter(|()| len > 0)?;
     let mut bytes = vec![0u8; len];
-    (get(bytes.as_mut_ptr().cast()) == SUCCESS).then_some(bytes)
+    get(bytes.as_mut_ptr().cast()).ok().map(|()| bytes)
 }
 
 /// The FNV-1a hash of nothing.

@@ -1,19 +1,20 @@
 //! CUDA devices, by the driver's own interface, which is loaded at run time. Users' pointers are classified by it, and its copies go on
 //! streams of our own, so that no stream of the program waits for them, nor they for one.
 
+mod api;
+pub(crate) mod compiler;
 mod device;
-mod driver;
 mod library;
-pub(crate) mod nvrtc;
 pub(crate) mod stream;
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
+use self::api::{Api, Handle};
 use self::device::CudaDevice;
-use self::driver::{Api, DevicePointer, Handle, SUCCESS, pointer};
+use self::library::Failed;
 use crate::buffer::Owner;
 use crate::device::{self as devices, DeviceFailure, Finder, Found, MemoryClass};
 
@@ -56,10 +57,8 @@ pub(crate) fn load() -> Result<(), String> {
         );
     };
     // SAFETY: may be called any number of times.
-    match unsafe { api.cuInit(0) } {
-        SUCCESS => {}
-        error => return Err(format!("the CUDA driver does not start: {}", api.describe(error))),
-    }
+    unsafe { api.init(0) }
+        .map_err(|Failed { error, .. }| format!("the CUDA driver does not start: {}", api.describe(error)))?;
     look_with(OnceLock::from(Driver::new(api)));
     Ok(())
 }
@@ -88,13 +87,12 @@ fn api() -> Option<&'static Api> {
 /// The PCI address, such as `0000:18:00.0`, of the device that is current in this thread; `None` without one.
 pub(crate) fn current_device() -> Option<String> {
     let api = api()?;
-    let (mut device, mut text) = (0, [0; 32]);
-    // SAFETY: room for a device.
-    let current = unsafe { api.cuCtxGetDevice(&raw mut device) } == SUCCESS;
+    let (_, device) = api.current()?;
+    let mut text = [0; 32];
     // SAFETY: room for 31 characters and a NUL.
-    let known = current && unsafe { api.cuDeviceGetPCIBusId(text.as_mut_ptr(), 31, device) } == SUCCESS;
+    unsafe { api.device_address(text.as_mut_ptr(), 31, device) }.ok()?;
     // SAFETY: the driver has written a C string.
-    known.then(|| unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().to_lowercase())
+    Some(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().to_lowercase())
 }
 
 /// From now on memory that only a device can go to is refused, if the driver is in the process.
@@ -178,21 +176,11 @@ impl Driver {
         Driver { api, devices: Mutex::default(), known: RwLock::default() }
     }
 
-    /// An attribute of the memory at an address.
-    fn attribute<T: Default>(&self, attribute: c_int, address: DevicePointer) -> Result<T, c_int> {
-        let mut value = T::default();
-        // SAFETY: `value` has the type of the attribute (each caller names one that does); the driver does not go to the address.
-        match unsafe { self.api.cuPointerGetAttribute((&raw mut value).cast(), attribute, address) } {
-            SUCCESS => Ok(value),
-            error => Err(error),
-        }
-    }
-
     fn find(&self, address: usize) -> Found {
-        let id = match self.attribute::<u64>(pointer::BUFFER_ID, address) {
+        let id = match self.api.number(address) {
             Ok(id) => id,
             // Nobody has memory of a device yet, or any more.
-            Err(driver::NOT_INITIALIZED | driver::DEINITIALIZED) => return Ok(None),
+            Err(Failed { error: api::NOT_INITIALIZED | api::DEINITIALIZED, .. }) => return Ok(None),
             Err(_) => return self.without_number(address),
         };
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
@@ -210,7 +198,7 @@ impl Driver {
 
     /// Memory that has no number: nothing that the driver knows, as a rule.
     fn without_number(&self, address: usize) -> Found {
-        if self.attribute::<c_uint>(pointer::MEMORY_TYPE, address).is_ok() {
+        if self.api.knows_without_number(address) {
             return self.examine(address).map(Some);
         }
         if is_readable(address) {
@@ -226,17 +214,16 @@ impl Driver {
 
     /// What memory it is that the driver knows at an address.
     fn examine(&self, address: usize) -> Result<Known, DeviceFailure> {
-        let kind: c_uint = self.attribute(pointer::MEMORY_TYPE, address).unwrap_or(0);
-        let managed: c_uint = self.attribute(pointer::IS_MANAGED, address).unwrap_or(0);
-        if managed == 0 && kind != driver::TYPE_DEVICE {
+        let managed = self.api.is_managed(address);
+        if !managed && !self.api.is_of_device(address) {
             return Ok((MemoryClass::Pinned, None));
         }
-        let ordinal: c_int = self.attribute(pointer::DEVICE_ORDINAL, address).unwrap_or(0);
-        let context: Handle = self.attribute(pointer::CONTEXT, address).unwrap_or(0);
-        let owner = self.owner(ordinal, if managed == 0 { context } else { 0 })?;
-        let class = match managed {
-            0 => MemoryClass::Device(ordinal.max(0) as u32),
-            _ => MemoryClass::Managed { shared: self.may_touch_managed(ordinal) },
+        let ordinal = self.api.ordinal(address);
+        let owner = self.owner(ordinal, if managed { 0 } else { self.api.context(address) })?;
+        let class = if managed {
+            MemoryClass::Managed { shared: self.api.attribute(ordinal, api::CONCURRENT_MANAGED_ACCESS) != 0 }
+        } else {
+            MemoryClass::Device(ordinal.max(0) as u32)
         };
         Ok((class, Some(owner)))
     }
@@ -247,21 +234,8 @@ impl Driver {
         if used.is_some() {
             return used;
         }
-        let (mut context, mut ordinal) = (0, 0);
-        // SAFETY: room for a context.
-        let current = unsafe { self.api.cuCtxGetCurrent(&raw mut context) } == SUCCESS && context != 0;
-        // SAFETY: room for a device.
-        let known = current && unsafe { self.api.cuCtxGetDevice(&raw mut ordinal) } == SUCCESS;
-        known.then(|| self.owner(ordinal, context).ok()).flatten()
-    }
-
-    fn may_touch_managed(&self, ordinal: c_int) -> bool {
-        let mut yes: c_int = 0;
-        // SAFETY: `yes` is an int. With the driver API a device is its ordinal.
-        let got = unsafe {
-            self.api.cuDeviceGetAttribute(&raw mut yes, driver::CONCURRENT_MANAGED_ACCESS, ordinal)
-        };
-        got == SUCCESS && yes != 0
+        let (context, ordinal) = self.api.current()?;
+        self.owner(ordinal, context).ok()
     }
 
     /// Who copies memory of this device that was allocated in this context; without one, or where the memory belongs to no context,

@@ -2,10 +2,11 @@
 //! the stream gets later waits until it has ended. An event says the one; for the other the stream waits for a number in memory of the
 //! host, which the processor writes. Neither keeps any thread of the driver's busy.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use super::driver::{self, Api, Handle, SUCCESS};
+use super::api::{self, Api, Handle};
+use super::library::Failed;
 use crate::device::DeviceFailure;
 
 /// A stream of the program's, and how often it was told to wait.
@@ -52,20 +53,16 @@ fn api() -> Result<&'static Api, DeviceFailure> {
 fn within<T>(
     context: Handle,
     what: &str,
-    work: impl FnOnce(&Api) -> Result<T, c_int>,
+    work: impl FnOnce(&Api) -> Result<T, Failed>,
 ) -> Result<T, DeviceFailure> {
     let api = api()?;
-    let failure = |error| DeviceFailure {
+    let failure = |Failed { error, .. }| DeviceFailure {
         what: format!(
             "{what} fails: CUDA says {}; a stream must be there until all that was enqueued on it is over",
             api.describe(error)
         ),
     };
-    api.within(context, |error| error, || work(api)).map_err(failure)
-}
-
-fn checked(error: c_int) -> Result<(), c_int> {
-    if error == SUCCESS { Ok(()) } else { Err(error) }
+    api.within(context, || work(api)).map_err(failure)
 }
 
 impl ProgramStream {
@@ -77,7 +74,7 @@ impl ProgramStream {
         let api = api()?;
         let mut context = 0;
         // SAFETY: room for a context; the driver checks the stream.
-        if let Err(error) = checked(unsafe { api.cuStreamGetCtx(stream, &raw mut context) }) {
+        if let Err(Failed { error, .. }) = unsafe { api.stream_context(stream, &raw mut context) } {
             let what =
                 format!("the stream {stream:#x} is none of this process: CUDA says {}", api.describe(error));
             return Err(DeviceFailure { what });
@@ -85,7 +82,7 @@ impl ProgramStream {
         let ended = within(context, "taking pinned memory for a stream", |api| {
             let mut ended: *mut c_void = std::ptr::null_mut();
             // SAFETY: room for an address.
-            checked(unsafe { api.cuMemHostAlloc(&raw mut ended, size_of::<u32>(), driver::PORTABLE) })?;
+            unsafe { api.host_alloc(&raw mut ended, size_of::<u32>(), api::PORTABLE) }?;
             // SAFETY: new memory of that size.
             unsafe { ended.cast::<u32>().write(0) };
             Ok(ended.cast())
@@ -101,9 +98,9 @@ impl ProgramStream {
         let mut place = Place { event: 0, context: self.context };
         within(self.context, "marking a place in a stream", |api| {
             // SAFETY: room for an event.
-            checked(unsafe { api.cuEventCreate(&raw mut place.event, driver::NO_TIMING | driver::SLEEPS) })?;
+            unsafe { api.event_create(&raw mut place.event, api::NO_TIMING | api::SLEEPS) }?;
             // SAFETY: an event of the stream's context; the driver checks the stream.
-            checked(unsafe { api.cuEventRecord(place.event, self.stream) })
+            unsafe { api.event_record(place.event, self.stream) }
         })?;
         Ok(place)
     }
@@ -116,9 +113,7 @@ impl ProgramStream {
         let number = self.told.load(Ordering::Relaxed).wrapping_add(1);
         within(self.context, "making a stream wait", |api| {
             // SAFETY: pinned memory that stays as long as this; the driver checks the stream.
-            checked(unsafe {
-                api.cuStreamWaitValue32(self.stream, self.ended as usize, number as c_uint, driver::AT_LEAST)
-            })
+            unsafe { api.stream_wait(self.stream, self.ended as usize, number as c_uint, api::AT_LEAST) }
         })?;
         WAITING.fetch_add(1, Ordering::Relaxed);
         self.told.store(number, Ordering::Relaxed);
@@ -141,7 +136,7 @@ impl Drop for ProgramStream {
         }
         let _ = within(self.context, "freeing pinned memory", |api| {
             // SAFETY: memory of `new`; the stream waits for no turn any more.
-            checked(unsafe { api.cuMemFreeHost(self.ended.cast()) })
+            unsafe { api.host_free(self.ended.cast()) }
         });
     }
 }
@@ -154,7 +149,7 @@ impl Place {
     pub fn wait(&self) -> Result<(), DeviceFailure> {
         within(self.context, "waiting for a stream", |api| {
             // SAFETY: an event that was recorded.
-            checked(unsafe { api.cuEventSynchronize(self.event) })
+            unsafe { api.event_synchronize(self.event) }
         })
     }
 }
@@ -164,7 +159,7 @@ impl Drop for Place {
         if self.event != 0 {
             let _ = within(self.context, "ending an event", |api| {
                 // SAFETY: nobody uses the event any more.
-                checked(unsafe { api.cuEventDestroy(self.event) })
+                unsafe { api.event_destroy(self.event) }
             });
         }
     }

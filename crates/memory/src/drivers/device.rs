@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::driver::{self, Api, Handle, IpcHandle, SUCCESS};
-use super::{nvrtc, stream};
+use super::api::{self, Api, Handle, IpcHandle};
+use super::library::Failed;
+use super::{compiler, stream};
 use crate::device::{Device, DeviceFailure};
 use crate::kernel::{Code, Launch, Value};
 use crate::scratch::Spare;
@@ -55,24 +56,19 @@ const MOST_SPARE: usize = 4;
 pub(super) fn primary(api: &'static Api, ordinal: c_int) -> Result<Handle, DeviceFailure> {
     let (mut device, mut context) = (0, 0);
     // SAFETY: room for a device.
-    let mut error = unsafe { api.cuDeviceGet(&raw mut device, ordinal) };
-    if error == SUCCESS {
-        // SAFETY: room for a context.
-        error = unsafe { api.cuDevicePrimaryCtxRetain(&raw mut context, device) };
-    }
-    match error {
-        SUCCESS => Ok(context),
-        error => Err(DeviceFailure {
-            what: format!("CUDA device {ordinal} has no context for copies: {}", api.describe(error)),
-        }),
-    }
+    let got = unsafe { api.device(&raw mut device, ordinal) };
+    // SAFETY: room for a context.
+    let got = got.and_then(|()| unsafe { api.primary_retain(&raw mut context, device) });
+    got.map(|()| context).map_err(|Failed { error, .. }| DeviceFailure {
+        what: format!("CUDA device {ordinal} has no context for copies: {}", api.describe(error)),
+    })
 }
 
 impl CudaDevice {
     pub(super) fn new(api: &'static Api, ordinal: c_int, context: Handle) -> CudaDevice {
         let mut text = [0; 128];
         // SAFETY: room for 127 characters and a NUL; with the driver API a device is its ordinal.
-        let named = unsafe { api.cuDeviceGetName(text.as_mut_ptr(), 127, ordinal) } == SUCCESS;
+        let named = unsafe { api.device_name(text.as_mut_ptr(), 127, ordinal) }.is_ok();
         // SAFETY: the driver has written a C string, or nothing: the last byte is a NUL in either case.
         let model = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy();
         let name = format!("CUDA device {ordinal}{}{model}", if named { ", " } else { "" });
@@ -85,7 +81,7 @@ impl CudaDevice {
 
     /// Works in the device's context; the program's own is current again afterwards.
     fn within<T>(&self, work: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failed> {
-        self.api.within(self.context, |error| Failed("cuCtxPushCurrent", error), work)
+        self.api.within(self.context, work)
     }
 
     /// Starts work on one of the streams, and returns its number. The context is the device's.
@@ -99,19 +95,14 @@ impl CudaDevice {
         state.started += 1;
         let number = state.started;
         // SAFETY: an event and a stream of this context.
-        match unsafe { self.api.cuEventRecord(event, stream) } {
-            SUCCESS => {
-                state.under_way.insert(number, event);
-                Ok(number)
-            }
-            _ => {
-                // What cannot be polled is waited for.
-                state.events.push(event);
-                // SAFETY: a stream of this context.
-                failed("cuStreamSynchronize", unsafe { self.api.cuStreamSynchronize(stream) })
-                    .map(|()| number)
-            }
+        if unsafe { self.api.event_record(event, stream) }.is_ok() {
+            state.under_way.insert(number, event);
+            return Ok(number);
         }
+        // What cannot be polled is waited for.
+        state.events.push(event);
+        // SAFETY: a stream of this context.
+        unsafe { self.api.stream_synchronize(stream) }.map(|()| number)
     }
 
     /// The stream whose turn it is.
@@ -119,13 +110,13 @@ impl CudaDevice {
         if state.streams.len() < STREAMS {
             let mut stream = 0;
             // SAFETY: room for a stream, which belongs to the current context.
-            match unsafe { self.api.cuStreamCreate(&raw mut stream, driver::NON_BLOCKING) } {
-                SUCCESS => {
+            match unsafe { self.api.stream_create(&raw mut stream, api::NON_BLOCKING) } {
+                Ok(()) => {
                     state.streams.push(stream);
                     return Ok(stream);
                 }
-                error if state.streams.is_empty() => return Err(Failed("cuStreamCreate", error)),
-                _ => {}
+                Err(failed) if state.streams.is_empty() => return Err(failed),
+                Err(_) => {}
             }
         }
         Ok(state.streams[state.started as usize % state.streams.len()])
@@ -142,16 +133,14 @@ impl CudaDevice {
             None => {
                 let mut stream = 0;
                 // SAFETY: room for a stream, which belongs to the current context.
-                failed("cuStreamCreate", unsafe {
-                    self.api.cuStreamCreate(&raw mut stream, driver::NON_BLOCKING)
-                })?;
+                unsafe { self.api.stream_create(&raw mut stream, api::NON_BLOCKING) }?;
                 *self.lock().now.get_or_insert(stream)
             }
         };
         // SAFETY: the caller promises both ranges; the stream is of the current context.
-        failed("cuMemcpyAsync", unsafe { self.api.cuMemcpyAsync(to, from, len, stream) })?;
+        unsafe { self.api.copy_on(to, from, len, stream) }?;
         // SAFETY: a stream of this context.
-        failed("cuStreamSynchronize", unsafe { self.api.cuStreamSynchronize(stream) })
+        unsafe { self.api.stream_synchronize(stream) }
             // A stream that has failed does no more.
             .inspect_err(|_| self.lock().now = None)
     }
@@ -162,7 +151,7 @@ impl CudaDevice {
         }
         let mut event = 0;
         // SAFETY: room for an event, which belongs to the current context.
-        failed("cuEventCreate", unsafe { self.api.cuEventCreate(&raw mut event, driver::NO_TIMING) })?;
+        unsafe { self.api.event_create(&raw mut event, api::NO_TIMING) }?;
         Ok(event)
     }
 
@@ -177,10 +166,9 @@ impl CudaDevice {
         let module = module.map_err(|what| DeviceFailure { what })?;
         let mut function = 0;
         // SAFETY: a module of this context and a C string.
-        let got = unsafe { self.api.cuModuleGetFunction(&raw mut function, module, launch.name.as_ptr()) };
+        let got = unsafe { self.api.module_function(&raw mut function, module, launch.name.as_ptr()) };
         let what = || format!("the kernel {}", launch.name.to_string_lossy());
-        failed("cuModuleGetFunction", got).map_err(|error| self.failure(&what(), error))?;
-        Ok(function)
+        got.map(|()| function).map_err(|failed| self.failure(&what(), failed))
     }
 
     fn load(&self, code: &Code) -> Result<Handle, DeviceFailure> {
@@ -188,13 +176,9 @@ impl CudaDevice {
         let image = match code {
             Code::Image(image) => image,
             Code::Source(name, source) => {
-                let capability = [driver::COMPUTE_MAJOR, driver::COMPUTE_MINOR].map(|attribute| {
-                    let mut value: c_int = 0;
-                    // SAFETY: room for an int. With the driver API a device is its ordinal.
-                    unsafe { self.api.cuDeviceGetAttribute(&raw mut value, attribute, self.ordinal) };
-                    value.max(0) as u32
-                });
-                let made = nvrtc::compile(name, source, capability[0] * 10 + capability[1]);
+                let capability = [api::COMPUTE_MAJOR, api::COMPUTE_MINOR]
+                    .map(|attribute| self.api.attribute(self.ordinal, attribute).max(0) as u32);
+                let made = compiler::compile(name, source, capability[0] * 10 + capability[1]);
                 let mut made = made.map_err(|why| DeviceFailure {
                     what: format!("{} runs no kernels of this library: {why}", self.name),
                 })?;
@@ -205,18 +189,17 @@ impl CudaDevice {
         };
         let mut module = 0;
         // SAFETY: PTX with a NUL behind it, or a CUBIN, which knows its length.
-        let loaded = unsafe { self.api.cuModuleLoadData(&raw mut module, image.as_ptr().cast::<c_void>()) };
-        failed("cuModuleLoadData", loaded).map_err(|error| self.failure("loading kernels", error))?;
-        Ok(module)
+        let loaded = unsafe { self.api.module_load(&raw mut module, image.as_ptr().cast::<c_void>()) };
+        loaded.map(|()| module).map_err(|failed| self.failure("loading kernels", failed))
     }
 
     fn copy_failure(&self, to: usize, from: usize, len: usize, error: Failed) -> DeviceFailure {
         self.failure(&format!("the copy of {len} bytes from {from:#x} to {to:#x}"), error)
     }
 
-    fn failure(&self, what: &str, Failed(call, error): Failed) -> DeviceFailure {
+    fn failure(&self, what: &str, Failed { call, error }: Failed) -> DeviceFailure {
         let advice = match error {
-            driver::INVALID_CONTEXT | driver::CONTEXT_IS_DESTROYED => {
+            api::INVALID_CONTEXT | api::CONTEXT_IS_DESTROYED => {
                 "; a context in which memory was allocated must be there until MPI is done with that memory"
             }
             _ => "; memory must be allocated until the operation is over, and large enough for it",
@@ -225,14 +208,6 @@ impl CudaDevice {
             what: format!("{what} on {} failed: {call} says {}{advice}", self.name, self.api.describe(error)),
         }
     }
-}
-
-/// A call of the driver that has failed, and its error.
-#[derive(Clone, Copy, Debug)]
-struct Failed(&'static str, c_int);
-
-fn failed(call: &'static str, error: c_int) -> Result<(), Failed> {
-    if error == SUCCESS { Ok(()) } else { Err(Failed(call, error)) }
 }
 
 impl Device for CudaDevice {
@@ -254,12 +229,12 @@ impl Device for CudaDevice {
         let done = self.within(|| {
             let started = self.start(|stream| {
                 // SAFETY: the caller promises both ranges; the stream is of the current context.
-                failed("cuMemcpyAsync", unsafe { self.api.cuMemcpyAsync(to, from, len, stream) })
+                unsafe { self.api.copy_on(to, from, len, stream) }
             });
             started.or_else(|_| {
                 // Without a stream or an event it is waited for.
                 // SAFETY: as above.
-                failed("cuMemcpy", unsafe { self.api.cuMemcpy(to, from, len) })?;
+                unsafe { self.api.copy(to, from, len) }?;
                 stats::count(&stats::COPIES_WAITED);
                 Ok(0)
             })
@@ -275,7 +250,7 @@ impl Device for CudaDevice {
             unsafe { self.copy_on_stream(to, from, len) }.or_else(|_| {
                 stats::count(&stats::COPIES_WAITED);
                 // SAFETY: as above.
-                failed("cuMemcpy", unsafe { self.api.cuMemcpy(to, from, len) })
+                unsafe { self.api.copy(to, from, len) }
             })
         });
         stats::count(&stats::COPIES);
@@ -285,9 +260,7 @@ impl Device for CudaDevice {
     fn pin(&self, address: *mut u8, len: usize) -> bool {
         let pinned = self.within(|| {
             // SAFETY: memory that stays; the driver refuses what it cannot pin.
-            failed("cuMemHostRegister", unsafe {
-                self.api.cuMemHostRegister(address.cast(), len, driver::REGISTER_PORTABLE)
-            })
+            unsafe { self.api.host_register(address.cast(), len, api::REGISTER_PORTABLE) }
         });
         pinned.is_ok()
     }
@@ -313,10 +286,7 @@ impl Device for CudaDevice {
             self.start(|stream| {
                 let (list, none) = (parameters.as_mut_ptr(), std::ptr::null_mut());
                 // SAFETY: the caller promises that the kernel has these parameters, which the driver copies.
-                let error = unsafe {
-                    self.api.cuLaunchKernel(kernel, gx, gy, gz, bx, by, bz, launch.shared, stream, list, none)
-                };
-                failed("cuLaunchKernel", error)
+                unsafe { self.api.launch(kernel, gx, gy, gz, bx, by, bz, launch.shared, stream, list, none) }
             })
         });
         done.inspect(|_| stats::count(&stats::KERNELS))
@@ -332,8 +302,7 @@ impl Device for CudaDevice {
         drop(state);
         let mut address = 0;
         // SAFETY: room for an address.
-        let done =
-            self.within(|| failed("cuMemAlloc", unsafe { self.api.cuMemAlloc(&raw mut address, len) }));
+        let done = self.within(|| unsafe { self.api.alloc(&raw mut address, len) });
         done.map_err(|error| self.failure(&format!("taking {len} bytes"), error))?;
         Ok((address as *mut u8, len))
     }
@@ -346,19 +315,12 @@ impl Device for CudaDevice {
         drop(state);
         if let Some(address) = least {
             // SAFETY: memory of `allocate` that nobody uses any more.
-            let _ = self.within(|| failed("cuMemFree", unsafe { self.api.cuMemFree(address) }));
+            let _ = self.within(|| unsafe { self.api.free(address) });
         }
     }
 
     fn export(&self, address: usize) -> Option<Exported> {
-        let mut id = 0u64;
-        // SAFETY: room for the number of an allocation, 64 bits.
-        let known = unsafe {
-            self.api.cuPointerGetAttribute((&raw mut id).cast(), driver::pointer::BUFFER_ID, address)
-        };
-        if known != SUCCESS {
-            return None;
-        }
+        let id = self.api.number(address).ok()?;
         if let Some(exported) = self.lock().exported.get(&id) {
             return *exported;
         }
@@ -366,11 +328,9 @@ impl Device for CudaDevice {
             .within(|| {
                 let (mut start, mut len, mut handle) = (0, 0, IpcHandle { reserved: [0; 64] });
                 // SAFETY: room for what is asked; the address is in an allocation, by the number above.
-                failed("cuMemGetAddressRange", unsafe {
-                    self.api.cuMemGetAddressRange(&raw mut start, &raw mut len, address)
-                })?;
+                unsafe { self.api.address_range(&raw mut start, &raw mut len, address) }?;
                 // SAFETY: as above.
-                failed("cuIpcGetMemHandle", unsafe { self.api.cuIpcGetMemHandle(&raw mut handle, start) })?;
+                unsafe { self.api.ipc_handle(&raw mut handle, start) }?;
                 Ok(Exported {
                     handle: handle.reserved.map(c_char::cast_unsigned),
                     start: start as u64,
@@ -392,9 +352,7 @@ impl Device for CudaDevice {
         let handle = IpcHandle { reserved: exported.handle.map(u8::cast_signed) };
         let opened = self.within(|| {
             // SAFETY: room for an address; the driver checks the handle.
-            failed("cuIpcOpenMemHandle", unsafe {
-                self.api.cuIpcOpenMemHandle(&raw mut start, handle, driver::ENABLE_PEERS)
-            })
+            unsafe { self.api.ipc_open(&raw mut start, handle, api::ENABLE_PEERS) }
         });
         opened.map_err(|error| self.failure("mapping memory of another process", error))?;
         Ok(start as *mut u8)
@@ -403,7 +361,7 @@ impl Device for CudaDevice {
     fn close(&self, start: *mut u8) {
         let closed = self.within(|| {
             // SAFETY: an address that `import` gave, and that nobody uses any more.
-            failed("cuIpcCloseMemHandle", unsafe { self.api.cuIpcCloseMemHandle(start as usize) })
+            unsafe { self.api.ipc_close(start as usize) }
         });
         debug_assert!(closed.is_ok() || std::thread::panicking(), "{closed:?}");
     }
@@ -412,17 +370,17 @@ impl Device for CudaDevice {
         let mut state = self.lock();
         let Some(&event) = state.under_way.get(&number) else { return Ok(true) };
         // SAFETY: an event that was recorded.
-        let error = unsafe { self.api.cuEventQuery(event) };
-        if error == driver::NOT_READY {
+        let Err(failed) = (unsafe { self.api.event_query(event) }) else {
+            state.under_way.remove(&number);
+            state.events.push(event);
+            return Ok(true);
+        };
+        if failed.error == api::NOT_READY {
             return Ok(false);
         }
         state.under_way.remove(&number);
-        if error == SUCCESS {
-            state.events.push(event);
-            return Ok(true);
-        }
         // SAFETY: nobody uses the event any more.
-        unsafe { self.api.cuEventDestroy(event) };
-        Err(self.failure("a copy or a kernel", Failed("cuEventQuery", error)))
+        let _ = unsafe { self.api.event_destroy(event) };
+        Err(self.failure("a copy or a kernel", failed))
     }
 }
