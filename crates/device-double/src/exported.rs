@@ -11,38 +11,51 @@ use crate::memory::Kind;
 use crate::streams::Work;
 use crate::world::{self, World};
 
-type Done = Result<(), c_int>;
+pub(crate) type Done = Result<(), c_int>;
 
-/// Declares functions of the driver: each counts as called, fails if a test asks for that, or if the driver was not started. One that says
-/// [`WAIT`] is asked again, and other threads meanwhile.
+/// Declares functions of a driver: each counts as called, fails if a test asks for that, and is a method of the world. `$start` says whether the
+/// driver takes calls, and `$end` sees what is returned. One that says [`WAIT`] is asked again, and other threads meanwhile.
 macro_rules! driver {
-    ($(fn $name:ident = $symbol:literal ($world:ident $(, $arg:ident: $type:ty)*) $body:block)+) => {$(
-        #[unsafe(export_name = $symbol)]
-        pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
-            #[allow(unused_variables, clippy::too_many_arguments, reason = "not all need it; CUDA's parameters")]
-            fn work($world: &mut World $(, $arg: $type)*) -> Done $body
-            let mut entered = World::enter();
-            match entered.settings.called(stringify!($name)) {
-                0 if entered.initialized || stringify!($name) == "cuInit" => {}
-                0 => return NOT_INITIALIZED,
-                error => return error,
+    ($start:path, $end:path; $(fn $name:ident = $symbol:literal ($world:ident $(, $arg:ident: $type:ty)*) $body:block)+) => {
+        #[allow(unused_variables, clippy::too_many_arguments, reason = "not all need it; the parameters are the driver's")]
+        impl $crate::world::World {$(
+            pub(crate) fn $name(&mut self $(, $arg: $type)*) -> $crate::exported::Done {
+                let $world = self;
+                $body
             }
-            loop {
-                match work(&mut entered $(, $arg)*) {
-                    Err(WAIT) => {
-                        drop(entered);
-                        std::thread::yield_now();
-                        entered = World::enter();
+        )+}
+        $(
+            #[unsafe(export_name = $symbol)]
+            pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> std::ffi::c_int {
+                let mut entered = $crate::world::World::enter();
+                let asked = entered.settings.called(stringify!($name));
+                let may = if asked == 0 { $start(&mut entered, stringify!($name)) } else { Err(asked) };
+                if let Err(error) = may {
+                    return $end(error);
+                }
+                loop {
+                    match entered.$name($($arg),*) {
+                        Err($crate::codes::WAIT) => {
+                            drop(entered);
+                            std::thread::yield_now();
+                            entered = $crate::world::World::enter();
+                        }
+                        done => return $end(done.err().unwrap_or(0)),
                     }
-                    done => return done.err().unwrap_or(0),
                 }
             }
-        }
-    )+};
+        )+
+    };
+}
+pub(crate) use driver;
+
+/// CUDA's driver takes calls once it was started.
+fn started(world: &mut World, function: &str) -> Done {
+    if world.initialized || function == "cuInit" { Ok(()) } else { Err(NOT_INITIALIZED) }
 }
 
 /// Writes a result of the driver.
-fn put<T>(to: *mut T, value: T) -> Done {
+pub(crate) fn put<T>(to: *mut T, value: T) -> Done {
     if to.is_null() {
         return Err(INVALID_VALUE);
     }
@@ -67,7 +80,7 @@ fn at_once(world: &mut World, work: Work) -> Done {
 }
 
 /// Work on a stream of the current context; on the default stream it is over at once.
-fn on_stream(world: &mut World, stream: Handle, work: Work) -> Done {
+pub(crate) fn on_stream(world: &mut World, stream: Handle, work: Work) -> Done {
     let (context, _) = world.current()?;
     match &work {
         Work::Copy { to, from, len } => {
@@ -85,6 +98,7 @@ fn on_stream(world: &mut World, stream: Handle, work: Work) -> Done {
 }
 
 driver! {
+    started, std::convert::identity;
     fn cuInit = "cuInit" (world, _flags: c_uint) {
         world.initialized = true;
         if world.primary.is_empty() { Err(100) } else { Ok(()) }

@@ -1,5 +1,5 @@
-//! What there is of NVRTC: it takes any text for devices of compute capability 9.0 and older and gives an image that names it, as the
-//! kernels are host code from elsewhere. A text with the word `#error` is refused, as a compiler does.
+//! What there is of NVRTC and hipRTC: NVRTC takes any text for devices of compute capability 9.0 and older and gives an image that names it, as the
+//! kernels are host code from elsewhere; hipRTC does so for any of AMD's. A text with the word `#error` is refused, as a compiler does.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -24,13 +24,27 @@ unsafe fn put<T>(to: *mut T, value: T) -> c_int {
     0
 }
 
+/// Compiles a program for a target that is known.
+fn compiled(program: &mut Program, target: Option<String>) -> c_int {
+    let Some(target) = target else {
+        program.log = c"no such architecture";
+        return INVALID_INPUT;
+    };
+    if program.source.windows(6).any(|word| word == b"#error") {
+        program.log = c"#error directive";
+        return COMPILATION;
+    }
+    program.image = format!("{target}: {} bytes", program.source.len()).into_bytes();
+    0
+}
+
 macro_rules! nvrtc {
     ($($(#[$about:meta])* fn $name:ident($($arg:ident: $type:ty),*) $body:block)+) => {
         $(
             $(#[$about])*
             ///
             /// # Safety
-            /// As NVRTC's documentation of that function says.
+            /// As the documentation of that function says.
             #[allow(non_snake_case, reason = "the names of NVRTC")]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
@@ -78,16 +92,40 @@ nvrtc! {
         let options = (0..count as usize).map(|at| CStr::from_ptr(*options.add(at)).to_string_lossy());
         let wanted = options.filter_map(|option| Some(option.strip_prefix("--gpu-architecture=")?.to_owned())).next_back();
         let known = |number: &str| KNOWN.iter().any(|known| known.to_string() == number);
-        let Some(target) = wanted.filter(|target| target.rsplit('_').next().is_some_and(known)) else {
-            program.log = c"no such architecture";
-            return INVALID_INPUT;
-        };
-        if program.source.windows(6).any(|word| word == b"#error") {
-            program.log = c"#error directive";
-            return COMPILATION;
-        }
-        program.image = format!("{target}: {} bytes", program.source.len()).into_bytes();
-        0
+        compiled(program, wanted.filter(|target| target.rsplit('_').next().is_some_and(known)))
+    }
+    /// As hipRTC's.
+    fn hiprtcCreateProgram(
+        program: *mut *mut Program, source: *const c_char, name: *const c_char, headers: c_int, texts: *const *const c_char,
+        names: *const *const c_char
+    ) {
+        nvrtcCreateProgram(program, source, name, headers, texts, names)
+    }
+    /// As hipRTC's.
+    fn hiprtcDestroyProgram(program: *mut *mut Program) {
+        nvrtcDestroyProgram(program)
+    }
+    /// As hipRTC's: the architecture must be named.
+    fn hiprtcCompileProgram(program: *mut Program, count: c_int, options: *const *const c_char) {
+        let options = (0..count as usize).map(|at| CStr::from_ptr(*options.add(at)).to_string_lossy());
+        let mut wanted = options.filter_map(|option| Some(option.strip_prefix("--offload-arch=")?.to_owned()));
+        compiled(&mut *program, wanted.next().filter(|target| target.starts_with("gfx")))
+    }
+    /// As hipRTC's.
+    fn hiprtcGetProgramLogSize(program: *mut Program, len: *mut usize) {
+        nvrtcGetProgramLogSize(program, len)
+    }
+    /// As hipRTC's.
+    fn hiprtcGetProgramLog(program: *mut Program, text: *mut c_char) {
+        nvrtcGetProgramLog(program, text)
+    }
+    /// As hipRTC's.
+    fn hiprtcGetCodeSize(program: *mut Program, len: *mut usize) {
+        nvrtcGetCUBINSize(program, len)
+    }
+    /// As hipRTC's.
+    fn hiprtcGetCode(program: *mut Program, text: *mut c_char) {
+        nvrtcGetCUBIN(program, text)
     }
     /// As NVRTC's.
     fn nvrtcGetProgramLogSize(program: *mut Program, len: *mut usize) {

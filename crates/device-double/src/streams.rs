@@ -28,6 +28,8 @@ pub(crate) enum Work {
     Await(Handle, u64),
     /// Nothing goes on before the program has written at least this number at an address of its memory, where numbers go round.
     AwaitValue(usize, u32),
+    /// The same of a number of 64 bits, which does not go round.
+    AwaitWide(usize, u64),
 }
 
 struct Stream {
@@ -170,6 +172,15 @@ impl Streams {
                 unsafe { std::sync::atomic::AtomicU32::from_ptr(at.cast()) }.load(Ordering::Acquire)
             });
             if value.wrapping_sub(least).cast_signed() < 0 {
+                return;
+            }
+        }
+        if let Some(&Work::AwaitWide(at, least)) = entry.work.front() {
+            let value = memory.real(at, 8).map_or(least, |at| {
+                // SAFETY: memory of the host, which the program writes like this.
+                unsafe { std::sync::atomic::AtomicU64::from_ptr(at.cast()) }.load(Ordering::Acquire)
+            });
+            if value < least {
                 return;
             }
         }
