@@ -1,12 +1,12 @@
 /* What Banyan MPI has beyond the standard, as in MPICH's header: whether buffers may be on GPUs, and operations that are enqueued on a
- * stream of CUDA's. */
+ * stream of CUDA's or HIP's. */
 #ifndef BANYAN_MPI_EXT_H
 #define BANYAN_MPI_EXT_H
 
 #include <mpi.h>
 
 #define MPIX_CUDA_AWARE_SUPPORT 1
-#define MPIX_HIP_AWARE_SUPPORT 0
+#define MPIX_HIP_AWARE_SUPPORT 1
 
 #ifdef __cplusplus
 extern "C" {
@@ -14,18 +14,18 @@ extern "C" {
 
 /* 1 if buffers may be memory of CUDA devices in this process, else 0; 0 before MPI is initialized. */
 int MPIX_Query_cuda_support(void);
-/* 0: buffers may not be memory of devices of HIP. */
+/* The same for memory of devices of HIP. */
 int MPIX_Query_hip_support(void);
 
-/* A stream of CUDA's as MPI knows it. */
+/* A stream of CUDA's or HIP's as MPI knows it. */
 typedef struct MPIX_ABI_Stream *MPIX_Stream;
 #define MPIX_STREAM_NULL ((MPIX_Stream)0)
 
 /* Sets a key of an info object to bytes, as hexadecimal digits: for the value "value" of MPIX_Stream_create. */
 int MPIX_Info_set_hex(MPI_Info info, const char *key, const void *value, int value_size);
-/* The stream of which the info object says: "type" is "cudaStream_t", "value" its bytes. Needs MPI_THREAD_MULTIPLE. */
+/* The stream of which the info object says: "type" is "cudaStream_t" or "hipStream_t", "value" its bytes. Needs MPI_THREAD_MULTIPLE. */
 int MPIX_Stream_create(MPI_Info info, MPIX_Stream *stream);
-/* Waits until all that was enqueued is over. The CUDA stream stays, and is the program's. */
+/* Waits until all that was enqueued is over. The stream itself stays, and is the program's. */
 int MPIX_Stream_free(MPIX_Stream *stream);
 /* A duplicate of the communicator, on which this rank may enqueue operations on the stream; all ranks call it, some with MPIX_STREAM_NULL. */
 int MPIX_Stream_comm_create(MPI_Comm comm, MPIX_Stream stream, MPI_Comm *newcomm);

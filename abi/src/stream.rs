@@ -1,4 +1,4 @@
-//! Operations that are enqueued on a stream of CUDA's, with the names and parameters that MPICH gives them (mpi-ext.h). What the arguments
+//! Operations that are enqueued on a stream of CUDA's or HIP's, with the names and parameters that MPICH gives them (mpi-ext.h). What the arguments
 //! name is looked up when an operation is enqueued; it is carried out by the same method of the runtime as the call without "enqueue".
 
 use crate::boundary::{SelfComm, Target, boundary, named, sentence};
@@ -12,7 +12,8 @@ use crate::status::{any_tag, source_of, store_empty};
 use crate::tables::When;
 use crate::{coll, info};
 use banyan_runtime::{
-    Attributes, Class, Comm, Enqueuer, Error, Kind, Operation, Outcome, Request, Result, SendMode, bail,
+    Attributes, Class, Comm, Enqueuer, Error, Kind, Operation, Outcome, Platform, Request, Result, SendMode,
+    bail,
 };
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -90,20 +91,33 @@ impl Stream {
             }
         };
         let kind = info.value("type")?.unwrap_or_default();
-        if kind != b"cudaStream_t" {
-            let kind = String::from_utf8_lossy(&kind).into_owned();
-            bail!(ERR_INFO_VALUE, "the type of the stream is \"{kind}\"; only \"cudaStream_t\" is built")
-        }
+        let platform = match kind.as_slice() {
+            b"cudaStream_t" => Platform::Cuda,
+            b"hipStream_t" => Platform::Hip,
+            _ => {
+                let kind = String::from_utf8_lossy(&kind).into_owned();
+                bail!(
+                    ERR_INFO_VALUE,
+                    "the type of the stream is \"{kind}\"; known are \"cudaStream_t\" and \"hipStream_t\""
+                )
+            }
+        };
         let digits = info.value("value")?.unwrap_or_default();
         let Some(stream) = from_hex(&digits) else {
             bail!(
                 ERR_INFO_VALUE,
-                "the \"value\" of the stream is not what MPIX_Info_set_hex makes of a cudaStream_t"
+                "the \"value\" of the stream is not what MPIX_Info_set_hex makes of a stream"
             );
         };
         let runtime = INSTANCE.runtime()?;
-        runtime.takes_cuda()?;
-        Ok(Stream { enqueuer: Enqueuer::new(&runtime, stream)?, handle: OnceLock::new() })
+        if !runtime.takes(platform)? {
+            let kind = String::from_utf8_lossy(&kind).into_owned();
+            bail!(
+                ERR_INFO_VALUE,
+                "the type of the stream is \"{kind}\", and the driver of such streams is not in use (BANYAN_GPU)"
+            )
+        }
+        Ok(Stream { enqueuer: Enqueuer::new(&runtime, platform, stream)?, handle: OnceLock::new() })
     }
 
     /// Enqueues work for the call `name`. If it fails the error handler of the communicator is called by the stream's thread, and the error is

@@ -8,7 +8,7 @@ enum { TIMES = 50, MOST = (64 << 10) - 1 };
 static unsigned long long calls(const char *name)
 {
     unsigned long long (*count)(const char *);
-    *(void **)&count = dlsym(cuda_library, "banyan_double_calls");
+    *(void **)&count = dlsym(driver_library, "banyan_double_calls");
     if (!count) {
         fprintf(stderr, "this driver does not count calls\n");
         exit(78);
@@ -19,11 +19,14 @@ static unsigned long long calls(const char *name)
 /* Messages one after the other, each of which waits for a word, so that none is unexpected unless it is `late` that it is received. */
 static void messages(device_ptr buffer, int bytes, int late)
 {
-    static const char *const kinds[] = {"cuMemcpyAsync", "cuStreamSynchronize", "cuPointerGetAttribute", "cuCtxPushCurrent", "cuCtxPopCurrent"};
-    enum { KINDS = sizeof kinds / sizeof kinds[0] };
-    unsigned long long before[KINDS], all = calls(""), ours = 0;
+    static const char *const of_cuda[] = {"cuMemcpyAsync", "cuStreamSynchronize", "cuPointerGetAttribute", "cuCtxPushCurrent", "cuCtxPopCurrent"};
+    static const char *const of_hip[] = {"hipMemcpyAsync", "hipStreamSynchronize", "hipPointerGetAttribute", "hipGetDevice"};
+    const char *const *kinds = is_hip() ? of_hip : of_cuda;
+    enum { MOST_KINDS = sizeof of_cuda / sizeof of_cuda[0], HIP_KINDS = sizeof of_hip / sizeof of_hip[0] };
+    const int many = is_hip() ? HIP_KINDS : MOST_KINDS;
+    unsigned long long before[MOST_KINDS], all = calls(""), ours = 0;
     int rank = my_rank(MPI_COMM_WORLD);
-    for (int i = 0; i < KINDS; i++)
+    for (int i = 0; i < many; i++)
         before[i] = calls(kinds[i]);
     for (int i = 0; i < TIMES; i++) {
         if (rank == 0) {
@@ -42,7 +45,7 @@ static void messages(device_ptr buffer, int bytes, int late)
             OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
         }
     }
-    for (int i = 0; i < KINDS; i++) {
+    for (int i = 0; i < many; i++) {
         unsigned long long now = calls(kinds[i]) - before[i];
         ours += now;
         if (now != TIMES)

@@ -1,5 +1,5 @@
-/* Memory of CUDA devices for test programs, by the driver's own interface, which is loaded at run time: no headers of CUDA are needed.
- * A function that fails ends the program. */
+/* Memory of devices for test programs, by the driver's own interface, which is loaded at run time: no headers of CUDA or HIP are needed.
+ * Functions are called by CUDA's names; with BANYAN_TEST_DRIVER=hip those of HIP are called that do the same. One that fails ends the program. */
 #ifndef BANYAN_DEVICE_H
 #define BANYAN_DEVICE_H
 
@@ -7,33 +7,71 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef uintptr_t device_ptr;
 
-static void *cuda_library;
+static void *driver_library;
 
-/* Loads the driver, as the CUDA runtime does when it is first used. */
-static void cuda_load(void)
+static int is_hip(void)
 {
-    if (cuda_library)
+    const char *driver = getenv("BANYAN_TEST_DRIVER");
+    return driver && strcmp(driver, "hip") == 0;
+}
+
+/* Loads the driver, as a runtime does when it is first used. */
+static void driver_load(void)
+{
+    if (driver_library)
         return;
-    cuda_library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!cuda_library) {
-        fprintf(stderr, "there is no CUDA driver: %s\n", dlerror());
+    driver_library = dlopen(is_hip() ? "libamdhip64.so.6" : "libcuda.so.1", RTLD_NOW);
+    if (!driver_library) {
+        fprintf(stderr, "there is no driver: %s\n", dlerror());
         exit(77);
     }
 }
 
-/* Calls a function of integers and addresses; the result is CUDA's. */
+/* HIP's name of a function of CUDA's that takes the same. */
+static const char *hip_name(const char *name)
+{
+    static const char *const names[][2] = {
+        {"cuInit", "hipInit"},
+        {"cuDeviceGetCount", "hipGetDeviceCount"},
+        {"cuMemAlloc_v2", "hipMalloc"},
+        {"cuMemAllocManaged", "hipMallocManaged"},
+        {"cuMemHostAlloc", "hipHostMalloc"},
+        {"cuMemFree_v2", "hipFree"},
+        {"cuMemFreeHost", "hipHostFree"},
+        {"cuMemcpyHtoD_v2", "hipMemcpyHtoD"},
+        {"cuMemcpyDtoH_v2", "hipMemcpyDtoH"},
+        {"cuMemsetD8Async", "hipMemsetD8Async"},
+        {"cuStreamCreate", "hipStreamCreateWithFlags"},
+        {"cuStreamSynchronize", "hipStreamSynchronize"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i][0], name) == 0)
+            return names[i][1];
+    return name;
+}
+
+static void *driver_function(const char *name)
+{
+    void *function;
+    driver_load();
+    name = is_hip() ? hip_name(name) : name;
+    function = dlsym(driver_library, name);
+    if (!function) {
+        fprintf(stderr, "the driver has no %s\n", name);
+        exit(78);
+    }
+    return function;
+}
+
+/* Calls a function of integers and addresses; the result is the driver's. */
 static int cuda_try(const char *name, uintptr_t a, uintptr_t b, uintptr_t c)
 {
     int (*function)(uintptr_t, uintptr_t, uintptr_t);
-    cuda_load();
-    *(void **)&function = dlsym(cuda_library, name);
-    if (!function) {
-        fprintf(stderr, "the CUDA driver has no %s\n", name);
-        exit(78);
-    }
+    *(void **)&function = driver_function(name);
     return function(a, b, c);
 }
 
@@ -59,6 +97,10 @@ static void use_device(int number)
 {
     static uintptr_t contexts[64];
     int device = number % device_count() % 64;
+    if (is_hip()) {
+        cuda("hipSetDevice", (uintptr_t)device, 0, 0);
+        return;
+    }
     if (!contexts[device])
         cuda("cuDevicePrimaryCtxRetain", (uintptr_t)&contexts[device], (uintptr_t)device, 0);
     cuda("cuCtxSetCurrent", contexts[device], 0, 0);

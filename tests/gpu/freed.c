@@ -14,7 +14,7 @@ static void says_why(int code)
     MPI_Error_string(code, text, &len);
     if (class_of(code) != MPI_ERR_OTHER)
         fprintf(stderr, "rank %d: %s\n", my_rank(MPI_COMM_WORLD), text);
-    CHECK(class_of(code) == MPI_ERR_OTHER && strstr(text, "CUDA device") && strstr(text, "allocated until the operation is over"));
+    CHECK(class_of(code) == MPI_ERR_OTHER && strstr(text, is_hip() ? "HIP device" : "CUDA device") && strstr(text, "allocated until the operation is over"));
 }
 
 /* The memory is shorter than the call says: of a short message nothing leaves. */

@@ -16,6 +16,11 @@ static uintptr_t new_stream(void)
     return new;
 }
 
+static const char *type_of_streams(void)
+{
+    return is_hip() ? "hipStream_t" : "cudaStream_t";
+}
+
 static int try_create(const char *type, const void *value, int size, MPIX_Stream *stream)
 {
     MPI_Info info;
@@ -28,11 +33,11 @@ static int try_create(const char *type, const void *value, int size, MPIX_Stream
     return class_of(code);
 }
 
-static MPI_Comm on_stream(uintptr_t cuda_stream, MPIX_Stream *stream)
+static MPI_Comm on_stream(uintptr_t its_stream, MPIX_Stream *stream)
 {
     MPI_Comm new;
     MPIX_Stream back;
-    CHECK(try_create("cudaStream_t", &cuda_stream, sizeof cuda_stream, stream) == MPI_SUCCESS);
+    CHECK(try_create(type_of_streams(), &its_stream, sizeof its_stream, stream) == MPI_SUCCESS);
     OK(MPIX_Stream_comm_create(MPI_COMM_WORLD, *stream, &new));
     OK(MPIX_Comm_get_stream(new, 0, &back));
     CHECK(back == *stream);
@@ -43,14 +48,20 @@ static MPI_Comm on_stream(uintptr_t cuda_stream, MPIX_Stream *stream)
 static void set(device_ptr at, int value, uintptr_t stream)
 {
     int (*fill)(uintptr_t, unsigned char, size_t, uintptr_t);
-    *(void **)&fill = dlsym(cuda_library, "cuMemsetD8Async");
+    *(void **)&fill = driver_function("cuMemsetD8Async");
     CHECK(fill(at, (unsigned char)value, BYTES, stream) == 0);
 }
 
 static void copy(void *to, const void *from, uintptr_t stream)
 {
     int (*copy)(uintptr_t, uintptr_t, size_t, uintptr_t);
-    *(void **)&copy = dlsym(cuda_library, "cuMemcpyAsync");
+    int (*copy_by_address)(uintptr_t, uintptr_t, size_t, int, uintptr_t);
+    if (is_hip()) {
+        *(void **)&copy_by_address = driver_function("hipMemcpyAsync");
+        CHECK(copy_by_address((uintptr_t)to, (uintptr_t)from, BYTES, 4, stream) == 0);
+        return;
+    }
+    *(void **)&copy = driver_function("cuMemcpyAsync");
     CHECK(copy((uintptr_t)to, (uintptr_t)from, BYTES, stream) == 0);
 }
 
@@ -182,8 +193,9 @@ static void refusals(MPI_Comm comm, uintptr_t stream, device_ptr memory)
     MPIX_Stream none;
     MPI_Request request;
     int number = 5;
-    CHECK(try_create("hipStream_t", &stream, sizeof stream, &none) == MPI_ERR_INFO_VALUE && none == MPIX_STREAM_NULL);
-    CHECK(try_create("cudaStream_t", &stream, 3, &none) == MPI_ERR_INFO_VALUE);
+    CHECK(try_create("aStream_t", &stream, sizeof stream, &none) == MPI_ERR_INFO_VALUE && none == MPIX_STREAM_NULL);
+    CHECK(try_create(is_hip() ? "cudaStream_t" : "hipStream_t", &stream, sizeof stream, &none) == MPI_ERR_INFO_VALUE);
+    CHECK(try_create(type_of_streams(), &stream, 3, &none) == MPI_ERR_INFO_VALUE);
     CHECK(class_of(MPIX_Stream_create(MPI_INFO_NULL, &none)) == MPI_ERR_INFO);
     CHECK(class_of(MPIX_Send_enqueue((void *)memory, -1, MPI_INT, 0, 0, comm)) == MPI_ERR_COUNT);
     CHECK(class_of(MPIX_Send_enqueue((void *)memory, 1, MPI_INT, 0, 0, MPI_COMM_WORLD)) == MPI_ERR_COMM);
@@ -216,7 +228,7 @@ int main(int argc, char **argv)
     uintptr_t stream = new_stream();
     MPIX_Stream mpi;
     if (argc > 1) {
-        CHECK(try_create("cudaStream_t", &stream, sizeof stream, &mpi) == MPI_ERR_OTHER && mpi == MPIX_STREAM_NULL);
+        CHECK(try_create(type_of_streams(), &stream, sizeof stream, &mpi) == MPI_ERR_OTHER && mpi == MPIX_STREAM_NULL);
         return finish();
     }
     device_ptr mine = device_alloc(BYTES), got = device_alloc(BYTES), kept = device_alloc(BYTES);

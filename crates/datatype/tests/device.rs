@@ -86,7 +86,7 @@ fn a_device_gathers_scatters_and_reduces() {
     unsafe { std::env::set_var("BANYAN_TEST_CUDA_KERNELS", library) };
     let program = Program::load();
     Compiler { kept_in: None }.use_from_now_on();
-    look_for(Gpus::Auto).unwrap();
+    look_for(Gpus::Auto, "auto").unwrap();
     program.call("cuInit", [0; 3]);
     let context = program.get("cuDevicePrimaryCtxRetain", [0, 0]);
     program.call("cuCtxSetCurrent", [context, 0, 0]);

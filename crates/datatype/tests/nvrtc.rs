@@ -39,7 +39,7 @@ fn kernels_compile_for_devices_and_nothing_is_fused_or_spilled() {
 fn compile(compiler: &Compiler, ptxas: &Path, architecture: u32) -> Option<usize> {
     let (mut kernels, mut most, began) = (0, 0, Instant::now());
     for text in &TEXTS {
-        let ptx = match compiler.compile_to(text.name, text.source, Target::Newer(architecture)) {
+        let ptx = match compiler.compile_to(text.name, text.source, &Target::Newer(architecture)) {
             Err(why) if why.contains("invalid value for --gpu-architecture") => {
                 eprintln!("compute capability {architecture} is left out: {why}");
                 return None;

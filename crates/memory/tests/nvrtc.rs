@@ -1,4 +1,4 @@
-//! Compiling for devices, with the stand-in for NVRTC, which is found in processes of their own: what is kept, and what is said.
+//! Compiling for devices, with the stand-in for NVRTC and hipRTC, which is found in processes of their own: what is kept, and what is said.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,11 @@ use cuda_double::process;
 
 const TEXT: &str = "extern \"C\" __global__ void nothing() {}";
 
-/// True in a process that finds NVRTC's stand-in; else the test is run in one.
+/// True in a process that finds the stand-in for both compilers; else the test is run in one.
 fn finds_nvrtc(test: &str) -> bool {
     if !process::is_again() {
-        process::again(test, Path::new(env!("CARGO_TARGET_TMPDIR")), &["libnvrtc.so"], &[]);
+        let names = ["libnvrtc.so", "libhiprtc.so"];
+        process::again(test, Path::new(env!("CARGO_TARGET_TMPDIR")), &names, &[]);
     }
     process::is_again()
 }
@@ -69,8 +70,26 @@ fn what_does_not_compile_says_why() {
     let compiler = Compiler { kept_in: None };
     let why = compiler.compile("some", "#error", 90).expect_err("no code");
     assert!(why.contains("\"some\"") && why.ends_with("#error directive"), "{why}");
-    let why = compiler.compile_to("some", TEXT, Target::Newer(13)).expect_err("no code");
+    let why = compiler.compile_to("some", TEXT, &Target::Newer(13)).expect_err("no code");
     assert!(why.contains("compute_13") && why.ends_with("no such architecture"), "{why}");
+}
+
+#[test]
+fn for_devices_of_amd_hiprtc_compiles_and_versions_are_kept_apart() {
+    if !finds_nvrtc("for_devices_of_amd_hiprtc_compiles_and_versions_are_kept_apart") {
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("banyan-hiprtc-{}", std::process::id()));
+    let compiler = Compiler { kept_in: Some(folder.join("new")) };
+    let target = |name: &str, runtime| Target::Amd { architecture: name.to_owned(), runtime };
+    let image = compiler.compile_to("some", TEXT, &target("gfx90a:xnack-", 6)).expect("code");
+    assert!(image.starts_with(b"gfx90a:xnack-: "), "{}", String::from_utf8_lossy(&image));
+    compiler.compile_to("some", TEXT, &target("gfx90a:xnack-", 7)).expect("code");
+    compiler.compile_to("some", TEXT, &target("gfx1100", 7)).expect("code");
+    assert_eq!(files(&folder).len(), 3);
+    std::fs::remove_dir_all(&folder).expect("the folder");
+    let why = compiler.compile_to("some", "#error", &target("gfx1100", 7)).expect_err("no code");
+    assert!(why.starts_with("hipRTC ") && why.ends_with("#error directive"), "{why}");
 }
 
 #[test]

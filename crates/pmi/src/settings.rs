@@ -40,7 +40,7 @@ pub const MACHINE: &str = "BANYAN_MACHINE";
 pub const TOPOLOGY: &str = "BANYAN_TOPOLOGY";
 /// On which GPUs users' buffers may be.
 pub const GPU: &str = "BANYAN_GPU";
-/// The shortest message that goes by CUDA IPC.
+/// The shortest message that goes by IPC of a device's driver.
 pub const GPU_IPC: &str = "BANYAN_GPU_IPC";
 /// Which of other launchers' protocols is spoken.
 pub const PMI: &str = "BANYAN_PMI";
@@ -163,14 +163,14 @@ pub const ALL: &[Setting] = &[
     Setting {
         name: GPU,
         default: "auto",
-        about: "On which GPUs buffers may be: `auto` (those of CUDA, in a program that has loaded its driver, or does so later on a machine with \
-                such a device), `cuda` (each rank loads the driver in MPI_Init, which fails where there is none), `off` (none: all memory \
-                counts as the host's). `hip` is not built yet. The same for all ranks of a job. See [GPUs](gpu.md).",
+        about: "On which GPUs buffers may be: `auto` (those of CUDA and of HIP, in a program that has loaded their driver, or does so later on a \
+                machine with such a device), `cuda`, `hip` (those alone: each rank loads the driver in MPI_Init, which fails where there is none), \
+                `off` (none: all memory counts as the host's). The same for all ranks of a job. See [GPUs](gpu.md).",
     },
     Setting {
         name: GPU_IPC,
         default: "64K",
-        about: "The shortest message from a GPU to a process of the same host that goes by CUDA IPC, in bytes (K, M, G), or `off`: none does, and below 16 KiB none in any case. Shorter ones are copied \
+        about: "The shortest message from a GPU to a process of the same host that goes by IPC of CUDA or HIP, in bytes (K, M, G), or `off`: none does, and below 16 KiB none in any case. Shorter ones are copied \
                 into a frame and out of it. The same for all ranks of a job. See [GPUs](gpu.md#by-which-way).",
     },
     Setting {

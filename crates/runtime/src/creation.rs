@@ -47,7 +47,7 @@ impl Comm {
         Ok(new)
     }
 
-    /// As [`Comm::dup`] (MPI_Comm_dup_with_info). If the hints say that all buffers are memory of CUDA devices, processes tell each other which one is
+    /// As [`Comm::dup`] (MPI_Comm_dup_with_info). If the hints say that all buffers are memory of devices, processes tell each other which one is
     /// current, and algorithms are chosen by what is between these. All give the same hint.
     pub fn dup_with_info(&self, info: &Info) -> Result<Arc<Comm>> {
         let new = self.dup(Some(info))?;

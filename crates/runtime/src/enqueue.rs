@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use banyan_memory::{DeviceFailure, Place, ProgramStream, Turn, forked};
+use banyan_memory::{DeviceFailure, Place, Platform, ProgramStream, Turn, forked};
 
 use crate::bail;
 use crate::error::{Error, Result};
@@ -48,11 +48,11 @@ struct Job {
 }
 
 impl Enqueuer {
-    /// For a stream of CUDA's (`cudaStream_t`).
+    /// For a stream of a platform's (`cudaStream_t`, `hipStream_t`).
     ///
     /// # Errors
     /// ERR_OTHER below MPI_THREAD_MULTIPLE, and if there is no such stream.
-    pub fn new(runtime: &Runtime, stream: usize) -> Result<Enqueuer> {
+    pub fn new(runtime: &Runtime, platform: Platform, stream: usize) -> Result<Enqueuer> {
         if runtime.threads() < Threads::Multiple {
             bail!(
                 ERR_OTHER,
@@ -61,7 +61,8 @@ impl Enqueuer {
             );
         }
         let (order, state, changed) = (Mutex::default(), Mutex::default(), Condvar::new());
-        let queue = Arc::new(Queue { stream: ProgramStream::new(stream)?, order, state, changed });
+        let stream = ProgramStream::new(platform, stream)?;
+        let queue = Arc::new(Queue { stream, order, state, changed });
         let its = queue.clone();
         let started = thread::Builder::new().name("banyan-stream".to_owned()).spawn(move || its.carry_out());
         match started {

@@ -1,7 +1,7 @@
 //! Which GPUs users' buffers may be on: what the setting says, what programs are told, and where the GPUs of a communicator's ranks are.
 
 use banyan_coll::Location;
-use banyan_memory::{Compiler, Gpus, current_cuda_device, look_for, sees_cuda};
+use banyan_memory::{Compiler, Gpus, Platform, current_device, look_for, sees};
 use banyan_pmi::{Job, settings};
 use banyan_topo::{GpuFigures, GpuLink, GpuLocation, HostMap, gpu_links};
 
@@ -13,7 +13,12 @@ use crate::info::Info;
 use crate::runtime::Runtime;
 
 /// The values of the setting.
-const VALUES: [(&str, Gpus); 3] = [("auto", Gpus::Auto), ("cuda", Gpus::Cuda), ("off", Gpus::Off)];
+const VALUES: [(&str, Gpus); 4] = [
+    ("auto", Gpus::Auto),
+    ("cuda", Gpus::Only(Platform::Cuda)),
+    ("hip", Gpus::Only(Platform::Hip)),
+    ("off", Gpus::Off),
+];
 
 /// Users' buffers may be on the devices that the job's setting names from now on.
 ///
@@ -21,16 +26,15 @@ const VALUES: [(&str, Gpus); 3] = [("auto", Gpus::Auto), ("cuda", Gpus::Cuda), (
 /// ERR_OTHER if the setting is not known, or what it asks for is not there.
 pub(crate) fn look(job: &Job) -> Result<()> {
     let value = job.setting_or_default(settings::GPU);
-    let Some(&(_, gpus)) = VALUES.iter().find(|known| known.0 == value) else {
-        let why = if value == "hip" { "devices of HIP are not built yet" } else { "that is no kind of GPU" };
+    let Some(&(value, gpus)) = VALUES.iter().find(|known| known.0 == value) else {
         let known = VALUES.map(|known| known.0).join(", ");
-        bail!(ERR_OTHER, "{} is \"{value}\": {why}; known are {known}", settings::GPU)
+        bail!(ERR_OTHER, "{} is \"{value}\": that is no kind of GPU; known are {known}", settings::GPU)
     };
     Compiler::when_needed(|| {
         let kept_in = banyan_topo::user_folder().map(|folder| folder.join("kernels"));
         Compiler { kept_in }
     });
-    look_for(gpus)
+    look_for(gpus, value)
         .map_err(|why| Error::other(format!("{} is \"{value}\": {why}, or set it to off", settings::GPU)))
 }
 
@@ -40,10 +44,20 @@ const KINDS: &str = "mpi_memory_alloc_kinds";
 /// The info key by which a program says what kinds of memory its buffers are (MPI 5.0, 11.4.3).
 const ASSERTED: &str = "mpi_assert_memory_alloc_kinds";
 
-/// True if hints say that all buffers are memory of CUDA devices.
+/// What these keys call memory of a platform.
+const fn prefix(platform: Platform) -> &'static str {
+    match platform {
+        Platform::Cuda => "cuda",
+        Platform::Hip => "rocm",
+    }
+}
+
+/// True if hints say that all buffers are memory of devices of one platform.
 pub(crate) fn says_on_devices(info: &Info) -> Result<bool> {
     let kinds = info.value(ASSERTED)?.unwrap_or_default();
-    Ok(!kinds.is_empty() && kinds.split(|byte| *byte == b',').all(|kind| kind.trim_ascii() == b"cuda:device"))
+    let are_all =
+        |kind: String| kinds.split(|byte| *byte == b',').all(|said| said.trim_ascii() == kind.as_bytes());
+    Ok(Platform::ALL.into_iter().any(|platform| are_all(format!("{}:device", prefix(platform)))))
 }
 
 /// What a rank tells others of its GPU: whether it knows it, by what it is linked, and the two numbers of its location.
@@ -70,8 +84,8 @@ impl Comm {
     pub(crate) fn gather_gpus(&self) -> Result<Option<OnGpus>> {
         let runtime = self.runtime();
         let here = || -> Option<GpuLocation> {
-            runtime.takes_cuda().ok().filter(|&takes| takes)?;
-            let address = current_cuda_device()?;
+            let takes = |platform: &Platform| runtime.takes(*platform).unwrap_or(false);
+            let address = Platform::ALL.into_iter().filter(takes).find_map(current_device)?;
             HostMap::told(runtime.job().setting(settings::TOPOLOGY)).ok()?.gpu_location(&address)
         };
         let all = self.allgather_bytes(&told(here()))?;
@@ -85,21 +99,27 @@ impl Comm {
 }
 
 impl Runtime {
-    /// True if buffers may be memory of CUDA devices now. A driver that the program has loaded since MPI was initialized is seen.
+    /// True if buffers may be memory of devices of a platform now. A driver that the program has loaded since MPI was initialized is seen.
     ///
     /// # Errors
     /// None after MPI was initialized with the same setting.
-    pub fn takes_cuda(&self) -> Result<bool> {
+    pub fn takes(&self, platform: Platform) -> Result<bool> {
         look(self.job())?;
-        Ok(sees_cuda())
+        Ok(sees(platform))
     }
 
     /// Adds to the hints of an object of this runtime which kinds of memory calls take.
     ///
     /// # Errors
-    /// As [`Runtime::takes_cuda`].
+    /// As [`Runtime::takes`].
     pub fn add_memory_kinds(&self, info: &Info) -> Result<()> {
-        let cuda = if self.takes_cuda()? { ",cuda:host,cuda:device,cuda:managed" } else { "" };
-        info.set(KINDS, format!("mpi,system{cuda}"))
+        let mut kinds = "mpi,system".to_owned();
+        for platform in Platform::ALL {
+            if self.takes(platform)? {
+                let prefix = prefix(platform);
+                kinds += &format!(",{prefix}:host,{prefix}:device,{prefix}:managed");
+            }
+        }
+        info.set(KINDS, kinds)
     }
 }

@@ -1,4 +1,4 @@
-//! One CUDA device as it is used in one context: its streams, and the events by which what is under way is polled.
+//! One device as it is used in one context: its streams, and the events by which what is under way is polled.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::api::{self, Api, Handle, IpcHandle};
 use super::library::Failed;
-use super::{compiler, stream};
+use super::{Platform, compiler, stream};
 use crate::device::{Device, DeviceFailure};
 use crate::kernel::{Code, Launch, Value};
 use crate::scratch::Spare;
@@ -19,7 +19,7 @@ const STREAMS: usize = 4;
 const MOST_EXPORTED: usize = 1024;
 
 /// A device in a context: the primary one, or that in which the program has allocated the memory.
-pub(super) struct CudaDevice {
+pub(super) struct DriverDevice {
     api: &'static Api,
     name: String,
     ordinal: c_int,
@@ -47,32 +47,24 @@ struct State {
     exported: HashMap<u64, Option<Exported>>,
 }
 
+/// Other processes are told numbers of allocations, which no two of this process may share: those of HIP have this bit, up to which no driver
+/// counts.
+const HIP: u64 = 1 << 63;
 /// The least scratch memory that is allocated.
 const LEAST_SCRATCH: usize = 1 << 16;
 /// The most pieces of scratch memory that are kept while nobody uses them.
 const MOST_SPARE: usize = 4;
 
-/// The primary context of a device: the one of the CUDA runtime. It is kept for the life of the process.
-pub(super) fn primary(api: &'static Api, ordinal: c_int) -> Result<Handle, DeviceFailure> {
-    let (mut device, mut context) = (0, 0);
-    // SAFETY: room for a device.
-    let got = unsafe { api.device(&raw mut device, ordinal) };
-    // SAFETY: room for a context.
-    let got = got.and_then(|()| unsafe { api.primary_retain(&raw mut context, device) });
-    got.map(|()| context).map_err(|Failed { error, .. }| DeviceFailure {
-        what: format!("CUDA device {ordinal} has no context for copies: {}", api.describe(error)),
-    })
-}
-
-impl CudaDevice {
-    pub(super) fn new(api: &'static Api, ordinal: c_int, context: Handle) -> CudaDevice {
+impl DriverDevice {
+    pub(super) fn new(api: &'static Api, ordinal: c_int, context: Handle) -> DriverDevice {
         let mut text = [0; 128];
         // SAFETY: room for 127 characters and a NUL; with the driver API a device is its ordinal.
         let named = unsafe { api.device_name(text.as_mut_ptr(), 127, ordinal) }.is_ok();
         // SAFETY: the driver has written a C string, or nothing: the last byte is a NUL in either case.
         let model = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy();
-        let name = format!("CUDA device {ordinal}{}{model}", if named { ", " } else { "" });
-        CudaDevice { api, name, ordinal, context, state: Mutex::default() }
+        let platform = api.platform().name();
+        let name = format!("{platform} device {ordinal}{}{model}", if named { ", " } else { "" });
+        DriverDevice { api, name, ordinal, context, state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -176,9 +168,7 @@ impl CudaDevice {
         let image = match code {
             Code::Image(image) => image,
             Code::Source(name, source) => {
-                let capability = [api::COMPUTE_MAJOR, api::COMPUTE_MINOR]
-                    .map(|attribute| self.api.attribute(self.ordinal, attribute).max(0) as u32);
-                let made = compiler::compile(name, source, capability[0] * 10 + capability[1]);
+                let made = compiler::compile(self.api, self.ordinal, name, source);
                 let mut made = made.map_err(|why| DeviceFailure {
                     what: format!("{} runs no kernels of this library: {why}", self.name),
                 })?;
@@ -191,6 +181,11 @@ impl CudaDevice {
         // SAFETY: PTX with a NUL behind it, or a CUBIN, which knows its length.
         let loaded = unsafe { self.api.module_load(&raw mut module, image.as_ptr().cast::<c_void>()) };
         loaded.map(|()| module).map_err(|failed| self.failure("loading kernels", failed))
+    }
+
+    /// What the numbers of allocations have in common that are of this platform.
+    fn mark(&self) -> u64 {
+        if self.api.platform() == Platform::Hip { HIP } else { 0 }
     }
 
     fn copy_failure(&self, to: usize, from: usize, len: usize, error: Failed) -> DeviceFailure {
@@ -210,13 +205,13 @@ impl CudaDevice {
     }
 }
 
-impl Device for CudaDevice {
+impl Device for DriverDevice {
     fn name(&self) -> &str {
         &self.name
     }
 
     fn driver(&self) -> &'static str {
-        "CUDA"
+        self.api.platform().name()
     }
 
     // Addresses are unified, and where one device does not reach the other one the driver goes by the host.
@@ -310,7 +305,7 @@ impl Device for CudaDevice {
     unsafe fn free(&self, address: *mut u8, len: usize) {
         let mut state = self.lock();
         state.spare.put(address, len);
-        // `cuMemFree` waits for what the device does, which may wait for us.
+        // To free memory waits for what the device does, which may wait for us.
         let least = if stream::is_waiting() { None } else { state.spare.least_used(MOST_SPARE) };
         drop(state);
         if let Some(address) = least {
@@ -335,7 +330,7 @@ impl Device for CudaDevice {
                     handle: handle.reserved.map(c_char::cast_unsigned),
                     start: start as u64,
                     len: len as u64,
-                    id,
+                    id: id | self.mark(),
                 })
             })
             .ok();
@@ -348,6 +343,11 @@ impl Device for CudaDevice {
     }
 
     fn import(&self, exported: &Exported) -> Result<*mut u8, DeviceFailure> {
+        if exported.id & HIP != self.mark() {
+            let what =
+                format!("memory of another process is not mapped: {} has no part in that device", self.name);
+            return Err(DeviceFailure { what });
+        }
         let mut start = 0;
         let handle = IpcHandle { reserved: exported.handle.map(u8::cast_signed) };
         let opened = self.within(|| {

@@ -18,32 +18,40 @@ pub(super) struct Failed {
     pub(super) error: c_int,
 }
 
-/// Declares a table of functions of a library: their names here, their symbols there, and their parameters.
+/// Declares a table of functions of a library, which has nearly the same on each platform: their names here, CUDA's symbol and HIP's ("" if
+/// that has none that takes the same parameters), and the parameters. What fails is shown to the table's method `failed`.
 macro_rules! functions {
-    ($(#[$about:meta])* $table:ident; $($name:ident = $symbol:literal ($($arg:ident: $type:ty),*);)+) => {
+    ($(#[$about:meta])* $table:ident; $($(#[$row:meta])* $name:ident = $cuda:literal | $hip:literal ($($arg:ident: $type:ty),*);)+) => {
         $(#[$about])*
         pub(super) struct $table {
+            platform: $crate::drivers::Platform,
             $($name: Option<unsafe extern "C" fn($($type),*) -> std::ffi::c_int>,)+
         }
 
         #[allow(clippy::too_many_arguments, reason = "the parameters of the library's functions")]
         impl $table {
             /// The functions of the library whose symbols these are.
-            fn of(symbol: $crate::drivers::library::Symbol<'_>) -> $table {
+            fn of(platform: $crate::drivers::Platform, symbol: $crate::drivers::library::Symbol<'_>) -> $table {
+                use $crate::drivers::Platform;
                 $(
+                    let name = match platform {
+                        Platform::Cuda => concat!($cuda, "\0"),
+                        Platform::Hip => concat!($hip, "\0"),
+                    };
                     // SAFETY: a function of this name has this type in every such library, and NULL is `None`.
                     let $name = unsafe {
                         std::mem::transmute::<
                             *mut std::ffi::c_void,
                             Option<unsafe extern "C" fn($($type),*) -> std::ffi::c_int>,
-                        >(symbol(concat!($symbol, "\0")))
+                        >(symbol(name))
                     };
                 )+
-                $table { $($name),+ }
+                $table { platform, $($name),+ }
             }
 
             $(
-                #[doc = concat!("`", $symbol, "`.")]
+                #[doc = concat!("`", $cuda, "`, `", $hip, "`.")]
+                $(#[$row])*
                 ///
                 /// # Errors
                 /// What the function says, or that the library has none of that name.
@@ -51,11 +59,18 @@ macro_rules! functions {
                 /// # Safety
                 /// As the library's documentation of that function says.
                 pub(super) unsafe fn $name(&self, $($arg: $type),*) -> Result<(), $crate::drivers::library::Failed> {
-                    use $crate::drivers::library::{Failed, MISSING, SUCCESS};
+                    use $crate::drivers::{Platform, library::{Failed, MISSING, SUCCESS}};
                     // SAFETY: as the caller promises.
                     match self.$name.map_or(MISSING, |function| unsafe { function($($arg),*) }) {
                         SUCCESS => Ok(()),
-                        error => Err(Failed { call: $symbol.trim_end_matches("_v2"), error }),
+                        error => {
+                            self.failed();
+                            let call = match self.platform {
+                                Platform::Cuda => $cuda.trim_end_matches("_v2"),
+                                Platform::Hip => $hip,
+                            };
+                            Err(Failed { call, error })
+                        }
                     }
                 }
             )+

@@ -1,10 +1,12 @@
-//! CUDA devices, by the driver's own interface, which is loaded at run time. Users' pointers are classified by it, and its copies go on
-//! streams of our own, so that no stream of the program waits for them, nor they for one.
+//! Devices of CUDA and of HIP, by their drivers' own interfaces, which are loaded at run time: one code for both, on a table of functions that
+//! each of them fills ([`api`]). Users' pointers are classified by the driver, and its copies go on streams of our own, so that no stream of the
+//! program waits for them, nor they for one.
 
 mod api;
 pub(crate) mod compiler;
 mod device;
 mod library;
+mod platform;
 pub(crate) mod stream;
 
 use std::collections::HashMap;
@@ -13,13 +15,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use self::api::{Api, Handle};
-use self::device::CudaDevice;
+use self::device::DriverDevice;
 use self::library::Failed;
+pub use self::platform::Platform;
 use crate::buffer::Owner;
 use crate::device::{self as devices, DeviceFailure, Finder, Found, MemoryClass};
 
-/// The program's CUDA driver: it is there, or is looked for whenever libraries were loaded since.
-pub(crate) struct Cuda {
+/// The program's driver of a platform: it is there, or is looked for whenever libraries were loaded since.
+struct ProgramDriver {
+    platform: Platform,
     driver: OnceLock<Driver>,
     /// How many libraries had been loaded when the driver was last looked for.
     looked: AtomicU64,
@@ -41,52 +45,61 @@ type Known = (MemoryClass, Option<Arc<Owner>>);
 /// Allocations that are remembered; then all are forgotten, as those that were freed are among them.
 const MOST_KNOWN: usize = 4096;
 
-/// Files that are there if the machine lets programs use an NVIDIA device, also in containers.
-const NODES: [&str; 4] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvmap", "/dev/dxg"];
+/// What the process knows of the driver of a platform.
+struct Use {
+    /// Its functions, once they are used.
+    api: OnceLock<Api>,
+    /// Users' pointers are looked at.
+    looking: AtomicBool,
+    /// Its memory is refused.
+    refusing: AtomicBool,
+}
+
+fn in_use(platform: Platform) -> &'static Use {
+    static USES: [Use; Platform::ALL.len()] = [const {
+        Use { api: OnceLock::new(), looking: AtomicBool::new(false), refusing: AtomicBool::new(false) }
+    }; Platform::ALL.len()];
+    &USES[platform as usize]
+}
 
 /// Loads the driver, and begins to look at users' pointers.
 ///
 /// # Errors
 /// A sentence: why there is no driver.
-pub(crate) fn load() -> Result<(), String> {
-    let Some(api) = Api::find(true) else {
-        return Err(
-            "the machine has no CUDA driver (libcuda.so.1): install NVIDIA's driver, or name its folder in \
-                    LD_LIBRARY_PATH"
-                .to_owned(),
-        );
-    };
+pub(crate) fn load(platform: Platform) -> Result<(), String> {
+    let api = Api::find(platform, true).ok_or_else(|| platform.missing().to_owned())?;
     // SAFETY: may be called any number of times.
-    unsafe { api.init(0) }
-        .map_err(|Failed { error, .. }| format!("the CUDA driver does not start: {}", api.describe(error)))?;
-    look_with(OnceLock::from(Driver::new(api)));
+    unsafe { api.init(0) }.map_err(|Failed { error, .. }| {
+        format!("the {} driver does not start: {}", platform.name(), api.describe(error))
+    })?;
+    look_with(platform, OnceLock::from(Driver::new(api)));
     Ok(())
 }
 
 /// Begins to look at users' pointers if the driver is in the process already, or may still come into it: the machine has a device
 /// then, and each pointer costs a look at how many libraries were loaded.
-pub(crate) fn look() {
-    match Api::find(false) {
-        Some(api) => look_with(OnceLock::from(Driver::new(api))),
-        None if NODES.iter().any(|node| std::fs::exists(node).unwrap_or(false)) => look_with(OnceLock::new()),
+pub(crate) fn look(platform: Platform) {
+    match Api::find(platform, false) {
+        Some(api) => look_with(platform, OnceLock::from(Driver::new(api))),
+        None if platform.nodes().iter().any(|node| std::fs::exists(node).unwrap_or(false)) => {
+            look_with(platform, OnceLock::new());
+        }
         None => {}
     }
 }
 
-/// The driver's functions, once they are used.
-static API: OnceLock<Api> = OnceLock::new();
-
 /// The driver's functions, if users' pointers are looked at and the driver is there.
-fn api() -> Option<&'static Api> {
-    if !is_looking() {
+fn api(platform: Platform) -> Option<&'static Api> {
+    if !is_looking(platform) {
         return None;
     }
-    API.get().or_else(|| Api::find(false).map(|api| API.get_or_init(|| api)))
+    let known = &in_use(platform).api;
+    known.get().or_else(|| Api::find(platform, false).map(|api| known.get_or_init(|| api)))
 }
 
 /// The PCI address, such as `0000:18:00.0`, of the device that is current in this thread; `None` without one.
-pub(crate) fn current_device() -> Option<String> {
-    let api = api()?;
+pub(crate) fn current_device(platform: Platform) -> Option<String> {
+    let api = api(platform)?;
     let (_, device) = api.current()?;
     let mut text = [0; 32];
     // SAFETY: room for 31 characters and a NUL.
@@ -95,28 +108,29 @@ pub(crate) fn current_device() -> Option<String> {
     Some(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().to_lowercase())
 }
 
-/// From now on memory that only a device can go to is refused, if the driver is in the process.
-pub(crate) fn refuse() {
-    static DONE: AtomicBool = AtomicBool::new(false);
-    if !is_looking()
-        && let Some(api) = Api::find(false)
-        && !DONE.swap(true, Ordering::Relaxed)
+/// From now on memory that only a device of this platform can go to is refused, if its driver is in the process; `setting` is why.
+pub(crate) fn refuse(platform: Platform, setting: &'static str) {
+    if !is_looking(platform)
+        && let Some(api) = Api::find(platform, false)
+        && !in_use(platform).refusing.swap(true, Ordering::Relaxed)
     {
-        devices::add(Arc::new(Refusing(Driver::new(api))));
+        devices::add(Arc::new(Refusing(Driver::new(api), setting)));
     }
 }
 
-/// A driver that is not to be used: what it says of memory keeps the processor from what it cannot touch.
-struct Refusing(Driver);
+/// A driver that is not to be used, and the setting that says so: what it says of memory keeps the processor from what it cannot touch.
+struct Refusing(Driver, &'static str);
 
 impl Finder for Refusing {
     fn find(&self, address: usize) -> Found {
-        Ok(match self.0.find(address)? {
+        let Refusing(driver, setting) = self;
+        Ok(match driver.find(address)? {
             Some((class, _)) if !class.is_host_accessible() => {
                 return Err(DeviceFailure {
                     what: format!(
-                        "the buffer at {address:#x} is memory of a CUDA device, and BANYAN_GPU is \"off\": set it to \"auto\", or copy \
-                         to memory of the host"
+                        "the buffer at {address:#x} is memory of a {} device, and BANYAN_GPU is \"{setting}\": set it to \"auto\", or copy \
+                         to memory of the host",
+                        driver.api.platform().name()
                     ),
                 });
             }
@@ -125,17 +139,14 @@ impl Finder for Refusing {
     }
 }
 
-/// Users' pointers are looked at.
-static LOOKING: AtomicBool = AtomicBool::new(false);
-
-fn look_with(driver: OnceLock<Driver>) {
-    devices::add(Arc::new(Cuda { driver, looked: AtomicU64::new(0) }));
-    LOOKING.store(true, Ordering::Relaxed);
+fn look_with(platform: Platform, driver: OnceLock<Driver>) {
+    devices::add(Arc::new(ProgramDriver { platform, driver, looked: AtomicU64::new(0) }));
+    in_use(platform).looking.store(true, Ordering::Relaxed);
 }
 
 /// True once users' pointers are looked at.
-pub(crate) fn is_looking() -> bool {
-    LOOKING.load(Ordering::Relaxed)
+pub(crate) fn is_looking(platform: Platform) -> bool {
+    in_use(platform).looking.load(Ordering::Relaxed)
 }
 
 /// How many libraries the process has loaded since it began.
@@ -151,7 +162,7 @@ fn libraries_loaded() -> u64 {
     count
 }
 
-impl Finder for Cuda {
+impl Finder for ProgramDriver {
     fn find(&self, address: usize) -> Found {
         if let Some(driver) = self.driver.get() {
             return driver.find(address);
@@ -160,7 +171,7 @@ impl Finder for Cuda {
         if self.looked.swap(loaded, Ordering::Relaxed) == loaded {
             return Ok(None);
         }
-        let Some(api) = Api::find(false) else { return Ok(None) };
+        let Some(api) = Api::find(self.platform, false) else { return Ok(None) };
         self.driver.get_or_init(|| Driver::new(api)).find(address)
     }
 
@@ -172,7 +183,7 @@ impl Finder for Cuda {
 impl Driver {
     fn new(api: Api) -> Driver {
         // Devices keep it, and are never gone.
-        let api = API.get_or_init(|| api);
+        let api = in_use(api.platform()).api.get_or_init(|| api);
         Driver { api, devices: Mutex::default(), known: RwLock::default() }
     }
 
@@ -206,8 +217,9 @@ impl Driver {
         }
         Err(DeviceFailure {
             what: format!(
-                "the buffer at {address:#x} is no memory that the processor or the CUDA driver can go to: it may be a \
-                 device's that was freed. Pass memory that is allocated until the operation is over"
+                "the buffer at {address:#x} is no memory that the processor or the {} driver can go to: it may be a \
+                 device's that was freed. Pass memory that is allocated until the operation is over",
+                self.api.platform().name()
             ),
         })
     }
@@ -221,7 +233,7 @@ impl Driver {
         let ordinal = self.api.ordinal(address);
         let owner = self.owner(ordinal, if managed { 0 } else { self.api.context(address) })?;
         let class = if managed {
-            MemoryClass::Managed { shared: self.api.attribute(ordinal, api::CONCURRENT_MANAGED_ACCESS) != 0 }
+            MemoryClass::Managed { shared: self.api.shares_managed(ordinal) }
         } else {
             MemoryClass::Device(ordinal.max(0) as u32)
         };
@@ -246,10 +258,16 @@ impl Driver {
             return Ok(owner.clone());
         }
         let context = match context {
-            0 => device::primary(self.api, ordinal)?,
+            0 => self.api.primary(ordinal).map_err(|Failed { error, .. }| DeviceFailure {
+                what: format!(
+                    "{} device {ordinal} has no context for copies: {}",
+                    self.api.platform().name(),
+                    self.api.describe(error)
+                ),
+            })?,
             context => context,
         };
-        let new = || Arc::new(Owner::Device(Box::new(CudaDevice::new(self.api, ordinal, context))));
+        let new = || Arc::new(Owner::Device(Box::new(DriverDevice::new(self.api, ordinal, context))));
         Ok(devices.entry(context).or_insert_with(new).clone())
     }
 }

@@ -2,9 +2,9 @@
 //! the stream gets later waits until it has ended. An event says the one; for the other the stream waits for a number in memory of the
 //! host, which the processor writes. Neither keeps any thread of the driver's busy.
 
-use std::ffi::{c_uint, c_void};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::Platform;
 use super::api::{self, Api, Handle};
 use super::library::Failed;
 use crate::device::DeviceFailure;
@@ -12,11 +12,12 @@ use crate::device::DeviceFailure;
 /// A stream of the program's, and how often it was told to wait.
 #[derive(Debug)]
 pub struct ProgramStream {
+    platform: Platform,
     stream: Handle,
     context: Handle,
-    /// Pinned memory for a number: that of the last [`Turn`] which has ended.
-    ended: *mut u32,
-    told: AtomicU32,
+    /// A number that the stream can wait for: that of the last [`Turn`] which has ended.
+    ended: *mut u64,
+    told: AtomicU64,
 }
 
 // SAFETY: the memory behind `ended` is reached as an atomic number only.
@@ -27,6 +28,7 @@ unsafe impl Sync for ProgramStream {}
 /// A place in a stream.
 #[derive(Debug)]
 pub struct Place {
+    platform: Platform,
     event: Handle,
     context: Handle,
 }
@@ -34,7 +36,7 @@ pub struct Place {
 /// For this the stream waits; turns end in the order in which they were taken.
 #[must_use = "the stream waits until it has ended"]
 #[derive(Debug)]
-pub struct Turn(u32);
+pub struct Turn(u64);
 
 /// Streams that wait for a turn. Until there are none, nothing may be asked of a driver that waits for all of a device's work.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
@@ -44,21 +46,24 @@ pub(super) fn is_waiting() -> bool {
     WAITING.load(Ordering::Relaxed) > 0
 }
 
-fn api() -> Result<&'static Api, DeviceFailure> {
-    super::api()
-        .ok_or_else(|| DeviceFailure { what: "no CUDA driver is in use, so there are no streams".to_owned() })
+fn api(platform: Platform) -> Result<&'static Api, DeviceFailure> {
+    super::api(platform).ok_or_else(|| DeviceFailure {
+        what: format!("no {} driver is in use, so there are no streams of it", platform.name()),
+    })
 }
 
 /// Calls the driver in a context; the program's own is current again afterwards.
 fn within<T>(
+    platform: Platform,
     context: Handle,
     what: &str,
     work: impl FnOnce(&Api) -> Result<T, Failed>,
 ) -> Result<T, DeviceFailure> {
-    let api = api()?;
+    let api = api(platform)?;
     let failure = |Failed { error, .. }| DeviceFailure {
         what: format!(
-            "{what} fails: CUDA says {}; a stream must be there until all that was enqueued on it is over",
+            "{what} fails: {} says {}; a stream must be there until all that was enqueued on it is over",
+            platform.name(),
             api.describe(error)
         ),
     };
@@ -66,28 +71,26 @@ fn within<T>(
 }
 
 impl ProgramStream {
-    /// The stream behind a `CUstream` or `cudaStream_t`.
+    /// The stream behind a `CUstream`, `cudaStream_t` or `hipStream_t`.
     ///
     /// # Errors
-    /// Why that cannot be: no driver is in use, or it knows no such stream.
-    pub fn new(stream: usize) -> Result<ProgramStream, DeviceFailure> {
-        let api = api()?;
-        let mut context = 0;
-        // SAFETY: room for a context; the driver checks the stream.
-        if let Err(Failed { error, .. }) = unsafe { api.stream_context(stream, &raw mut context) } {
-            let what =
-                format!("the stream {stream:#x} is none of this process: CUDA says {}", api.describe(error));
+    /// Why that cannot be: no driver is in use, it knows no such stream, or the stream cannot wait.
+    pub fn new(platform: Platform, stream: usize) -> Result<ProgramStream, DeviceFailure> {
+        let (api, name) = (api(platform)?, platform.name());
+        let context = api.of_stream(stream).map_err(|Failed { error, .. }| DeviceFailure {
+            what: format!(
+                "the stream {stream:#x} is none of this process: {name} says {}",
+                api.describe(error)
+            ),
+        })?;
+        if !api.waits_for_numbers(context) {
+            let what = format!(
+                "the device of the stream {stream:#x} does not wait for numbers in memory, says {name}"
+            );
             return Err(DeviceFailure { what });
         }
-        let ended = within(context, "taking pinned memory for a stream", |api| {
-            let mut ended: *mut c_void = std::ptr::null_mut();
-            // SAFETY: room for an address.
-            unsafe { api.host_alloc(&raw mut ended, size_of::<u32>(), api::PORTABLE) }?;
-            // SAFETY: new memory of that size.
-            unsafe { ended.cast::<u32>().write(0) };
-            Ok(ended.cast())
-        })?;
-        Ok(ProgramStream { stream, context, ended, told: AtomicU32::new(0) })
+        let ended = within(platform, context, "taking memory for a stream", Api::number_for_streams)?;
+        Ok(ProgramStream { platform, stream, context, ended, told: AtomicU64::new(0) })
     }
 
     /// Where the stream is now: what it gets later comes behind.
@@ -95,8 +98,8 @@ impl ProgramStream {
     /// # Errors
     /// What the driver says.
     pub fn place(&self) -> Result<Place, DeviceFailure> {
-        let mut place = Place { event: 0, context: self.context };
-        within(self.context, "marking a place in a stream", |api| {
+        let mut place = Place { platform: self.platform, event: 0, context: self.context };
+        within(self.platform, self.context, "marking a place in a stream", |api| {
             // SAFETY: room for an event.
             unsafe { api.event_create(&raw mut place.event, api::NO_TIMING | api::SLEEPS) }?;
             // SAFETY: an event of the stream's context; the driver checks the stream.
@@ -111,9 +114,9 @@ impl ProgramStream {
     /// What the driver says; the stream does not wait then.
     pub fn take_turn(&self) -> Result<Turn, DeviceFailure> {
         let number = self.told.load(Ordering::Relaxed).wrapping_add(1);
-        within(self.context, "making a stream wait", |api| {
-            // SAFETY: pinned memory that stays as long as this; the driver checks the stream.
-            unsafe { api.stream_wait(self.stream, self.ended as usize, number as c_uint, api::AT_LEAST) }
+        within(self.platform, self.context, "making a stream wait", |api| {
+            // SAFETY: memory of `new`, which stays as long as this.
+            unsafe { api.wait_for(self.stream, self.ended, number) }
         })?;
         WAITING.fetch_add(1, Ordering::Relaxed);
         self.told.store(number, Ordering::Relaxed);
@@ -123,7 +126,7 @@ impl ProgramStream {
     /// The stream goes on behind this turn, and behind all that were taken before.
     pub fn end_turn(&self, turn: Turn) {
         // SAFETY: memory of ours, aligned, and reached as an atomic number only.
-        unsafe { AtomicU32::from_ptr(self.ended) }.store(turn.0, Ordering::Release);
+        unsafe { AtomicU64::from_ptr(self.ended) }.store(turn.0, Ordering::Release);
         WAITING.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -131,12 +134,12 @@ impl ProgramStream {
 impl Drop for ProgramStream {
     fn drop(&mut self) {
         if is_waiting() {
-            // `cuMemFreeHost` would wait, too: the number is left to the driver.
+            // That would wait, too: the number is left to the driver.
             return;
         }
-        let _ = within(self.context, "freeing pinned memory", |api| {
+        let _ = within(self.platform, self.context, "freeing memory of a stream", |api| {
             // SAFETY: memory of `new`; the stream waits for no turn any more.
-            unsafe { api.host_free(self.ended.cast()) }
+            unsafe { api.free_number(self.ended) }
         });
     }
 }
@@ -147,7 +150,7 @@ impl Place {
     /// # Errors
     /// What became of it.
     pub fn wait(&self) -> Result<(), DeviceFailure> {
-        within(self.context, "waiting for a stream", |api| {
+        within(self.platform, self.context, "waiting for a stream", |api| {
             // SAFETY: an event that was recorded.
             unsafe { api.event_synchronize(self.event) }
         })
@@ -157,7 +160,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.event != 0 {
-            let _ = within(self.context, "ending an event", |api| {
+            let _ = within(self.platform, self.context, "ending an event", |api| {
                 // SAFETY: nobody uses the event any more.
                 unsafe { api.event_destroy(self.event) }
             });

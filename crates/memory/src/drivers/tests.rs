@@ -1,4 +1,4 @@
-//! CUDA devices on the stand-in for the driver, a library beside the test's program.
+//! Devices of CUDA and of HIP on the stand-in for both drivers, libraries beside the test's program.
 
 use std::ffi::CString;
 
@@ -31,10 +31,13 @@ fn what_the_processor_cannot_read_is_told_from_what_it_can() {
 struct Program(*mut c_void);
 
 impl Program {
-    /// Loads it, as a program does that comes to use CUDA.
-    fn load() -> Program {
+    /// Loads it, as a program does that comes to use devices.
+    fn load(platform: Platform) -> Program {
         let program = std::env::current_exe().expect("a path");
-        let path = program.with_file_name("libcuda_double.so");
+        let path = program.with_file_name(match platform {
+            Platform::Cuda => "libcuda_double.so",
+            Platform::Hip => "libhip_double.so",
+        });
         let path = CString::new(path.into_os_string().into_encoded_bytes()).expect("no NUL");
         // SAFETY: the project's own library.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
@@ -88,15 +91,20 @@ fn bytes(buffer: &Buffer) -> Vec<u8> {
     out
 }
 
-/// One test, as what a process knows of its driver it knows for good.
+/// A driver that was not found yet.
+fn finder(platform: Platform) -> Arc<ProgramDriver> {
+    Arc::new(ProgramDriver { platform, driver: OnceLock::new(), looked: AtomicU64::new(0) })
+}
+
+/// One test, as what a process knows of its drivers it knows for good.
 #[test]
-fn the_driver_of_cuda_on_the_stand_in() {
-    let cuda = Arc::new(Cuda { driver: OnceLock::new(), looked: AtomicU64::new(0) });
+fn drivers_on_the_stand_in() {
+    let cuda = finder(Platform::Cuda);
     let word = 7u64;
     let word_at = (&raw const word) as usize;
     assert!(surely_host(word_at) && matches!(cuda.find(word_at), Ok(None)), "no driver is there");
     // The program loads its driver long after the process began: from then on it is seen.
-    let program = Program::load();
+    let program = Program::load(Platform::Cuda);
     assert!(matches!(cuda.find(word_at), Ok(None)) && cuda.driver.get().is_some(), "it was not started yet");
     program.ok("cuInit", [0; 3]);
     program.use_device(1);
@@ -112,6 +120,61 @@ fn the_driver_of_cuda_on_the_stand_in() {
     devices_and_contexts(&program);
     what_is_freed(&program);
     failures(&program);
+    hip_beside_cuda(&program);
+}
+
+/// HIP's runtime, where CUDA's driver is in use already.
+fn hip_beside_cuda(cuda: &Program) {
+    let (hip, word) = (finder(Platform::Hip), 7u64);
+    let word_at = (&raw const word) as usize;
+    assert!(matches!(hip.find(word_at), Ok(None)) && hip.driver.get().is_none(), "no runtime is there");
+    let program = Program::load(Platform::Hip);
+    assert!(matches!(hip.find(word_at), Ok(None)) && hip.driver.get().is_some());
+    assert_eq!(program.call("hipGetLastError", [0; 3]), 0, "what is asked of others' memory is no error");
+    program.ok("hipSetDevice", [2, 0, 0]);
+    let alloc = |len: usize| program.get("hipMalloc", [len, 0]);
+    let first = alloc(64);
+    let owner = hip.find(first).expect("it is known").expect("memory of a device").1;
+    let there = Buffer::of_device(first as *mut u8, 0, 64, owner.expect("a device's"));
+    assert!(at(first, 64).is_err(), "no driver that is in use knows it");
+    devices::add(hip);
+    suite(&|len| at(alloc(len), len).expect("a device's"));
+    there.write(0, b"there");
+    let [pinned, managed] = ["hipHostMalloc", "hipMallocManaged"].map(|name| program.get(name, [100, 1]));
+    assert_eq!(
+        [pinned, managed, first].map(class_at),
+        [MemoryClass::Pinned, MemoryClass::Managed { shared: true }, MemoryClass::Device(2)]
+    );
+    // On another device than the current one, which stays so.
+    program.ok("hipSetDevice", [1, 0, 0]);
+    let other = at(alloc(5000), 5000).expect("a device's");
+    other.copy_from(7, &there, 0, 5);
+    assert_eq!(&bytes(&other)[7..12], b"there");
+    assert_eq!(program.get("hipGetDevice", [0; 2]) as u32, 1);
+    // Copies and what is polled leave no error for the program.
+    assert_eq!(program.call("hipGetLastError", [0; 3]), 0);
+    between_platforms(cuda, &other);
+    program.ok("hipFree", [first, 0, 0]);
+    let text = said(|| there.write(0, b"x"));
+    assert!(text.contains("HIP device 2") && text.contains("hipErrorInvalidValue"), "{text}");
+    assert!(at(first, 64).is_err_and(|failure| failure.what.contains("the HIP driver")));
+}
+
+/// Copies between devices of both, and what other processes are told of their memory.
+fn between_platforms(program: &Program, hip: &Buffer) {
+    let cuda = at(program.get("cuMemAlloc_v2", [5000, 0]), 5000).expect("a device's");
+    let text: Vec<u8> = (0..5000).map(|i| (i * 11) as u8).collect();
+    cuda.write(0, &text);
+    hip.copy_from(0, &cuda, 0, 5000);
+    cuda.write(0, &[0; 5000]);
+    cuda.copy_from(0, hip, 0, 5000);
+    assert_eq!(bytes(&cuda), text);
+    let exported = [&cuda, hip].map(|memory| memory.export().expect("it is shared"));
+    assert_eq!(exported.map(|told| told.id >> 63), [0, 1], "numbers of both are never alike");
+    for (told, near) in exported.iter().zip([hip, &cuda]) {
+        let failure = crate::Imported::open(told, near).expect_err("the other driver's");
+        assert!(failure.what.contains("has no part"), "{failure:?}");
+    }
 }
 
 fn kinds_of_memory(program: &Program) {

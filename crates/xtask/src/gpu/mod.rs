@@ -1,7 +1,8 @@
-//! Programs of tests/c and tests/gpu whose buffers are on CUDA devices, on a stand-in for the driver, as in `cargo xtask test`, or on a real one;
+//! Programs of tests/c and tests/gpu whose buffers are on devices: on a stand-in for CUDA's driver and for HIP's, as in `cargo xtask test`, or on a real one;
 //! and what messages and sums take there.
 
 mod bench;
+mod hip;
 mod own;
 mod programs;
 mod suite;
@@ -26,7 +27,7 @@ pub(crate) struct Options {
     /// On the stand-in for the driver: that the programs are right, as its figures are none of a device
     #[arg(long)]
     double: bool,
-    /// Only these: programs of tests/c, `programs` (those of tests/gpu on any driver), `own` (those on the stand-in alone), `bench`
+    /// Only these: programs of tests/c, `programs` (those of tests/gpu on any driver), `own` (those on the stand-in alone), `hip` (those on the stand-in for HIP), `bench`
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -50,20 +51,45 @@ const TRAINING_KERNELS: &str = "tests/gpu/training.cuh";
 /// Whose driver is loaded.
 #[derive(Clone)]
 pub(crate) enum Driver {
-    /// The stand-in, which is in this folder, and a library of kernels for it if there is a compiler for them.
-    Double { folder: PathBuf, kernels: Option<PathBuf> },
-    /// The machine's own.
+    /// The stand-in for the driver of a platform, which is in this folder, and a library of kernels for it if there is a compiler for them.
+    Double { platform: Platform, folder: PathBuf, kernels: Option<PathBuf> },
+    /// The machine's own, CUDA's.
     Real,
+}
+
+/// Whose interface a driver has: by it `BANYAN_GPU` names it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Platform {
+    Cuda,
+    Hip,
+}
+
+impl Platform {
+    fn setting(self) -> &'static str {
+        match self {
+            Platform::Cuda => "cuda",
+            Platform::Hip => "hip",
+        }
+    }
+
+    /// What a message names where there is no driver.
+    fn library(self) -> &'static str {
+        match self {
+            Platform::Cuda => "libcuda.so.1",
+            Platform::Hip => "libamdhip64.so",
+        }
+    }
 }
 
 /// The suite on the stand-in.
 pub(crate) fn on_double(project: &Project, library: &Library) -> Result<Tally> {
     let mut tally = Tally::default();
-    let driver = double(project, &mut tally)?;
+    let [driver, hip] = doubles(project, &mut tally)?;
     let all = Selection::default();
     suite::run(project, library, &driver, &all, &mut tally)?;
     programs::run(project, library, &driver, &mut tally)?;
     own::run(project, library, &driver, &mut tally)?;
+    hip::run(project, library, [&driver, &hip], &mut tally)?;
     Ok(tally)
 }
 
@@ -77,10 +103,12 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
     }
     let library = Library::open(project, Kind::Banyan)?;
     let selection = Selection(options.only.clone());
-    let driver = |tally: &mut Tally| if options.double { double(project, tally) } else { Ok(Driver::Real) };
+    let drivers = |tally: &mut Tally| {
+        if options.double { doubles(project, tally) } else { Ok([Driver::Real, Driver::Real]) }
+    };
     let programs = Step::new("gpu", || {
         let mut tally = Tally::default();
-        let driver = driver(&mut tally)?;
+        let [driver, hip] = drivers(&mut tally)?;
         suite::run(project, &library, &driver, &selection, &mut tally)?;
         if selection.has("programs") {
             programs::run(project, &library, &driver, &mut tally)?;
@@ -88,11 +116,14 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         if options.double && selection.has("own") {
             own::run(project, &library, &driver, &mut tally)?;
         }
+        if options.double && selection.has("hip") {
+            hip::run(project, &library, [&driver, &hip], &mut tally)?;
+        }
         Ok(tally)
     });
     let bench = Step::new("gpu-bench", || {
         let mut tally = Tally::default();
-        let driver = driver(&mut tally)?;
+        let [driver, _] = drivers(&mut tally)?;
         bench::run(project, &library, &driver, &mut tally)?;
         Ok(tally)
     });
@@ -106,16 +137,11 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
     Ok(steps::run(&steps))
 }
 
-/// Builds the stand-in, under the names of the driver and of NVRTC, and kernels for it.
-fn double(project: &Project, tally: &mut Tally) -> Result<Driver> {
-    let cargo =
-        Job::new(env!("CARGO")).args(["build", "--release", "--quiet", "--package=banyan-cuda-double"]);
+/// Builds the stand-ins for both drivers, each under the names of the driver and of its compiler, and kernels for them.
+fn doubles(project: &Project, tally: &mut Tally) -> Result<[Driver; 2]> {
+    let packages = ["--package=banyan-cuda-double", "--package=banyan-hip-double"];
+    let cargo = Job::new(env!("CARGO")).args(["build", "--release", "--quiet"]).args(packages);
     cargo.folder(project.root()).limit(600).run_ok()?;
-    let folder = project.folder("gpu/driver")?;
-    let built = project.target().join("release/libcuda_double.so");
-    for name in ["libcuda.so.1", "libnvrtc.so"] {
-        fs::copy(&built, folder.join(name)).with_context(|| format!("cannot copy {}", built.display()))?;
-    }
     let texts = format!("{FOR_THE_PROCESSOR}{}", project.read(TRAINING_KERNELS)?);
     let kernels = match compile::library(&texts, &project.folder("gpu/kernels")?) {
         Ok(kernels) => Some(kernels),
@@ -124,7 +150,18 @@ fn double(project: &Project, tally: &mut Tally) -> Result<Driver> {
             None
         }
     };
-    Ok(Driver::Double { folder, kernels })
+    let double = |platform, built: &str, folder: &str, names: [&str; 2]| -> Result<Driver> {
+        let (built, folder) = (project.target().join("release").join(built), project.folder(folder)?);
+        for name in names {
+            fs::copy(&built, folder.join(name))
+                .with_context(|| format!("cannot copy {}", built.display()))?;
+        }
+        Ok(Driver::Double { platform, folder, kernels: kernels.clone() })
+    };
+    Ok([
+        double(Platform::Cuda, "libcuda_double.so", "gpu/driver", ["libcuda.so.1", "libnvrtc.so"])?,
+        double(Platform::Hip, "libhip_double.so", "gpu/hip", ["libamdhip64.so.6", "libhiprtc.so"])?,
+    ])
 }
 
 /// A program of one source in a folder of programs.
@@ -157,10 +194,37 @@ impl Driver {
         matches!(self, Driver::Double { .. })
     }
 
+    fn platform(&self) -> Platform {
+        match self {
+            Driver::Double { platform, .. } => *platform,
+            Driver::Real => Platform::Cuda,
+        }
+    }
+
+    /// Errors of functions that the stand-in is told to make, by CUDA's names for them.
+    fn errors(&self, of_cuda: &str) -> String {
+        const NAMES: [(&str, &str); 6] = [
+            ("cuStreamCreate", "hipStreamCreateWithFlags"),
+            ("cuEventCreate", "hipEventCreateWithFlags"),
+            ("cuEventRecord", "hipEventRecord"),
+            ("cuIpcOpenMemHandle", "hipIpcOpenMemHandle"),
+            ("cuIpcGetMemHandle", "hipIpcGetMemHandle"),
+            ("cuMemHostRegister", "hipHostRegister"),
+        ];
+        match self.platform() {
+            Platform::Cuda => of_cuda.to_owned(),
+            Platform::Hip => {
+                NAMES.iter().fold(of_cuda.to_owned(), |text, (cuda, hip)| text.replace(cuda, hip))
+            }
+        }
+    }
+
     /// The stand-in whose devices run none.
     fn without_kernels(&self) -> Driver {
         match self {
-            Driver::Double { folder, .. } => Driver::Double { folder: folder.clone(), kernels: None },
+            Driver::Double { platform, folder, .. } => {
+                Driver::Double { platform: *platform, folder: folder.clone(), kernels: None }
+            }
             Driver::Real => Driver::Real,
         }
     }
@@ -169,8 +233,10 @@ impl Driver {
     fn job(&self, library: &Library, ranks: usize, program: &Path, fabric: Fabric) -> Result<Job> {
         let job = library.mpirun(ranks, program, fabric)?.limit(120);
         Ok(match self {
-            Driver::Double { folder, kernels } => {
-                let job = job.env("LD_LIBRARY_PATH", folder).env("BANYAN_GPU", "cuda");
+            Driver::Double { platform, folder, kernels } => {
+                let setting = platform.setting();
+                let job = job.env("LD_LIBRARY_PATH", folder).env("BANYAN_GPU", setting);
+                let job = job.env("BANYAN_TEST_DRIVER", setting);
                 kernels.iter().fold(job, |job, kernels| job.env("BANYAN_TEST_CUDA_KERNELS", kernels))
             }
             Driver::Real => job.env("BANYAN_GPU", "cuda"),

@@ -23,6 +23,15 @@ pub(super) fn run(project: &Project, library: &Library, driver: &Driver, tally: 
     asserted(project, library, driver, tally)
 }
 
+/// The shortest of them, on a driver whose code is that of another one but for its functions.
+pub(super) fn some(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    local(project, library, driver, "with kernels", tally)?;
+    local(project, library, &driver.without_kernels(), "without kernels", tally)?;
+    on_streams(project, library, driver, &[(2, Fabric::SHM, "2")], tally)?;
+    between_peers(project, library, driver, &[(3, true), (3, false)], tally)?;
+    hinted(project, library, driver, "rocm:device", true, tally)
+}
+
 /// A program of tests/gpu on what is done at one rank.
 fn local(project: &Project, library: &Library, driver: &Driver, how: &str, tally: &mut Tally) -> Result<()> {
     let local = built(project, library, "local")?;
@@ -33,10 +42,20 @@ fn local(project: &Project, library: &Library, driver: &Driver, how: &str, tally
 
 /// Operations on streams of the program's.
 fn streams(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    let all = [(1, Fabric::SHM, "1"), (2, Fabric::SHM, "2"), (3, Fabric::TCP, "3"), (4, Fabric::SHM, "4")];
+    on_streams(project, library, driver, &all, tally)
+}
+
+/// The same on some numbers of ranks, and below the thread level that it needs.
+fn on_streams(
+    project: &Project,
+    library: &Library,
+    driver: &Driver,
+    runs: &[(usize, Fabric, &str)],
+    tally: &mut Tally,
+) -> Result<()> {
     let streams = built(project, library, "streams")?;
-    for (ranks, fabric, seed) in
-        [(1, Fabric::SHM, "1"), (2, Fabric::SHM, "2"), (3, Fabric::TCP, "3"), (4, Fabric::SHM, "4")]
-    {
+    for &(ranks, fabric, seed) in runs {
         let job = driver.job(library, ranks, &streams, fabric)?.env("BANYAN_TEST_CUDA_SEED", seed);
         let title = format!("operations on streams -n {ranks} over {}", fabric.name());
         tally.check(&title, passed(&job).map(drop));
@@ -69,8 +88,20 @@ const MESSAGES: [&str; 2] = [
 
 /// Collectives between devices of several processes.
 fn peers(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    let all = [(2, true), (3, true), (4, true), (3, false)];
+    between_peers(project, library, driver, &all, tally)
+}
+
+/// The same on some numbers of ranks, with and without IPC.
+fn between_peers(
+    project: &Project,
+    library: &Library,
+    driver: &Driver,
+    runs: &[(usize, bool)],
+    tally: &mut Tally,
+) -> Result<()> {
     let peers = built(project, library, "peers")?;
-    for (ranks, ipc) in [(2, true), (3, true), (4, true), (3, false)] {
+    for &(ranks, ipc) in runs {
         for algorithms in MESSAGES {
             let job = driver.job(library, ranks, &peers, Fabric::SHM)?.env("BANYAN_COLL", algorithms);
             let job = job.env("BANYAN_TEST_CUDA_IPC", if ipc { "1" } else { "0" });
@@ -84,13 +115,23 @@ fn peers(project: &Project, library: &Library, driver: &Driver, tally: &mut Tall
 
 /// The same where a hint says that all buffers are on devices: messages are chosen then, by what is between the GPUs of a host like this.
 fn asserted(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    hinted(project, library, driver, "cuda:device", true, tally)?;
+    hinted(project, library, driver, "cuda:device,system", false, tally)
+}
+
+/// The program of [`peers`] with one hint, by which messages are chosen or not.
+fn hinted(
+    project: &Project,
+    library: &Library,
+    driver: &Driver,
+    hint: &str,
+    chosen: bool,
+    tally: &mut Tally,
+) -> Result<()> {
     let program = project.folder("gpu/bin")?.join("peers");
     let map = project.file("crates/topo/tests/hosts/hgx.toml");
-    for (hint, chosen) in [("cuda:device", true), ("cuda:device,system", false)] {
-        let job = driver.job(library, 4, &program, Fabric::SHM)?.arg(hint).env("BANYAN_TOPOLOGY", &map);
-        let job = job.env("BANYAN_TEST_CUDA_DEVICES", "8");
-        let checked = passed_mapping(job, chosen).map(drop);
-        tally.check(&format!("collectives on a communicator whose buffers are said to be {hint}"), checked);
-    }
+    let job = driver.job(library, 4, &program, Fabric::SHM)?.arg(hint).env("BANYAN_TOPOLOGY", &map);
+    let checked = passed_mapping(job.env("BANYAN_TEST_CUDA_DEVICES", "8"), chosen).map(drop);
+    tally.check(&format!("collectives on a communicator whose buffers are said to be {hint}"), checked);
     Ok(())
 }

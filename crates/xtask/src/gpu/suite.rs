@@ -53,9 +53,36 @@ pub(super) fn run(
     selection: &Selection,
     tally: &mut Tally,
 ) -> Result<()> {
+    let programs: Vec<&OnDevices> = PROGRAMS.iter().filter(|program| selection.has(program.name)).collect();
+    run_all(project, library, driver, &programs, tally)
+}
+
+/// Programs of these names, on the first number of ranks above one, over shared memory.
+pub(super) fn some(
+    project: &Project,
+    library: &Library,
+    driver: &Driver,
+    names: &[&str],
+    tally: &mut Tally,
+) -> Result<()> {
+    let one_run = |program: &'static OnDevices| {
+        let first = program.ranks.iter().position(|&ranks| ranks > 1).unwrap_or(0);
+        OnDevices { ranks: &program.ranks[first..=first], fabrics: &[Fabric::SHM], apart: false, ..*program }
+    };
+    let programs: Vec<OnDevices> =
+        PROGRAMS.iter().filter(|program| names.contains(&program.name)).map(one_run).collect();
+    run_all(project, library, driver, &programs.iter().collect::<Vec<_>>(), tally)
+}
+
+fn run_all(
+    project: &Project,
+    library: &Library,
+    driver: &Driver,
+    programs: &[&OnDevices],
+    tally: &mut Tally,
+) -> Result<()> {
     let bin = project.folder("gpu/bin")?;
     project::write(&bin.join("wrapped.h"), wrapped(&project.read("abi/tables/functions.tsv")?)?)?;
-    let programs: Vec<&OnDevices> = PROGRAMS.iter().filter(|program| selection.has(program.name)).collect();
     let units: Vec<Unit> = programs.iter().map(|program| on_devices(project, &bin, program.name)).collect();
     let built = cc::build_all(project, library, &units);
     for ((program, unit), built) in programs.iter().zip(&units).zip(built) {
@@ -66,7 +93,8 @@ pub(super) fn run(
         for (&fabric, &ranks) in
             program.fabrics.iter().flat_map(|f| program.ranks.iter().map(move |r| (f, r)))
         {
-            let title = format!("{} on devices -n {ranks} over {}", program.name, fabric.name());
+            let on = driver.platform().setting();
+            let title = format!("{} on devices of {on} -n {ranks} over {}", program.name, fabric.name());
             let job = driver.job(library, ranks, &unit.output, fabric)?;
             let seed = (ranks * 2 + usize::from(fabric == Fabric::TCP)).to_string();
             let job = job.env("BANYAN_TEST_SEED", &seed).env("BANYAN_TEST_CUDA_SEED", &seed);
