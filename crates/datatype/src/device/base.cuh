@@ -1,4 +1,4 @@
-// What runs on a device, in CUDA C. The files of this folder are one text (`SOURCE` in mod.rs joins them): NVRTC compiles it for a
+// What runs on a device, in CUDA C. The files of this folder are one text (`SOURCE` in mod.rs joins them): NVRTC or hipRTC compiles it for a
 // device, and a C++ compiler for the tests, after `shim.h`. It includes nothing, as NVRTC has no headers.
 //
 // This part: types, and memory that may lie at any alignment.
@@ -13,6 +13,11 @@ typedef short i16;
 typedef int i32;
 typedef long long i64;
 typedef __int128 i128;
+
+// A parameter that stays where it is, unless a thread writes to it; HIP's compiler has no word for it, and finds out.
+#if defined(__HIP__) && !defined(__grid_constant__)
+#define __grid_constant__
+#endif
 
 // All kernels take the addresses of three pieces of memory, and values.
 #ifndef KERNEL
