@@ -43,3 +43,4 @@ pub mod tables;
 mod tool;
 mod topo;
 mod types;
+mod variables;

@@ -1,22 +1,17 @@
-//! The tool information interface MPI_T with no variables, categories, events or sources yet (MPI 5.0, 15.3).
+//! The tool information interface MPI_T: settings as control variables, what devices do as performance variables; no categories, events or sources
+//! (MPI 5.0, 15.3).
 //!
 //! Errors of this interface are only returned: they call no error handler.
 
 use crate::boundary::{Code, mpi};
 use crate::ffi::*;
 use crate::pointer::Ptr;
-use banyan_runtime::{Result, bail};
-use std::collections::BTreeSet;
+use crate::variables::{self, Counted, TEXT, Tool};
+use banyan_memory::device_counters;
+use banyan_runtime::{Result, bail, settings};
 use std::sync::{Mutex, MutexGuard};
 
-/// How often the interface was initialized, and its performance sessions.
-struct Tool {
-    users: usize,
-    sessions: BTreeSet<usize>,
-    last_session: usize,
-}
-
-static TOOL: Mutex<Tool> = Mutex::new(Tool { users: 0, sessions: BTreeSet::new(), last_session: 0x1000 });
+static TOOL: Mutex<Tool> = Mutex::new(Tool::new());
 
 /// True between MPI_T_init_thread and the MPI_T_finalize that matches it.
 pub(crate) fn running() -> bool {
@@ -39,23 +34,15 @@ fn no_handle(kind: &str) -> Result<()> {
     bail!(T_ERR_INVALID_HANDLE, "not a handle of a {kind}: the library has none")
 }
 
-/// Checks the session of a call on a performance variable handle.
-fn session_known(session: usize) -> Result<()> {
-    match tool().sessions.contains(&session) {
-        true => Ok(()),
-        false => bail!(T_ERR_INVALID_SESSION, "{session:#x} is not a performance session"),
+/// Gives a text and its length with the NUL, as calls of this interface do: what is not asked for stays as it is (MPI 5.0, 15.3.3).
+fn give(text: &str, to: Ptr<c_char>, len: Ptr<c_int>) -> Result<()> {
+    if len.is_null() {
+        return Ok(());
     }
-}
-
-/// The error of a call on a performance variable handle, of which there are none.
-fn no_variable(session: usize) -> Result<()> {
-    session_known(session)?;
-    no_handle("performance variable")
-}
-
-/// Checks the arguments of a call that allows MPI_T_PVAR_ALL_HANDLES, of which there are none here.
-fn all_or_none(session: usize, handle: usize) -> Result<()> {
-    if handle == MPI_T_PVAR_ALL_HANDLES { session_known(session) } else { no_variable(session) }
+    if !to.is_null() {
+        to.write(text.as_bytes(), usize::try_from(len.get()?).unwrap_or(0))?;
+    }
+    len.set(text.len() as c_int + 1)
 }
 
 mpi! {
@@ -69,51 +56,108 @@ mpi! {
         let mut tool = tool();
         tool.users -= 1;
         if tool.users == 0 {
-            tool.sessions.clear();
+            tool.clear();
         }
         Ok(())
     }
 
-    fn MPI_T_cvar_get_num(num_cvar) on Code { num_cvar.set(0) }
-    fn MPI_T_cvar_get_info(cvar_index, ..) on Code { no_index("control variable", cvar_index) }
-    fn MPI_T_cvar_get_index(name, ..) on Code { no_name("control variable", name) }
-    fn MPI_T_cvar_handle_alloc(cvar_index, ..) on Code { no_index("control variable", cvar_index) }
-    fn MPI_T_cvar_handle_free(..) on Code { no_handle("control variable") }
-    fn MPI_T_cvar_read(..) on Code { no_handle("control variable") }
-    fn MPI_T_cvar_write(..) on Code { no_handle("control variable") }
+    fn MPI_T_cvar_get_num(num_cvar) on Code { num_cvar.set(settings::ALL.len() as c_int) }
+    fn MPI_T_cvar_get_info(
+        cvar_index, name, name_len, verbosity, datatype, enumtype, desc, desc_len, bind, scope
+    ) on Code {
+        let setting = variables::setting(cvar_index)?;
+        give(setting.name, name, name_len)?;
+        give(setting.about, desc, desc_len)?;
+        verbosity.set_if(MPI_T_VERBOSITY_USER_BASIC);
+        datatype.set_if(MPI_CHAR);
+        enumtype.set_if(MPI_T_ENUM_NULL);
+        bind.set_if(MPI_T_BIND_NO_OBJECT);
+        scope.set_if(MPI_T_SCOPE_READONLY);
+        Ok(())
+    }
+    fn MPI_T_cvar_get_index(name, cvar_index) on Code {
+        cvar_index.set(variables::setting_named(&name.text()?)? as c_int)
+    }
+    fn MPI_T_cvar_handle_alloc(cvar_index, _obj_handle, handle, count) on Code {
+        handle.set(tool().hold_setting(cvar_index)?)?;
+        count.set(TEXT as c_int)
+    }
+    fn MPI_T_cvar_handle_free(handle) on Code {
+        tool().release_setting(handle.get()?)?;
+        handle.set(MPI_T_CVAR_HANDLE_NULL)
+    }
+    fn MPI_T_cvar_read(handle, buf) on Code {
+        let text = tool().read_setting(handle)?;
+        buf.cast::<c_char>().write(text.as_bytes(), TEXT).map(drop)
+    }
+    fn MPI_T_cvar_write(handle, ..) on Code {
+        let setting = tool().held_setting(handle)?;
+        bail!(
+            T_ERR_CVAR_SET_NEVER,
+            "{} is read in the environment when the job starts: set it there, or by mpirun -x",
+            setting.name
+        )
+    }
 
     fn MPI_T_enum_get_info(..) on Code { no_handle("enumeration") }
     fn MPI_T_enum_get_item(..) on Code { no_handle("enumeration") }
 
-    fn MPI_T_pvar_get_num(num_pvar) on Code { num_pvar.set(0) }
-    fn MPI_T_pvar_get_info(pvar_index, ..) on Code { no_index("performance variable", pvar_index) }
-    fn MPI_T_pvar_get_index(name, ..) on Code { no_name("performance variable", name) }
-    fn MPI_T_pvar_session_create(session) on Code {
-        let mut tool = tool();
-        tool.last_session += 1;
-        let new = tool.last_session;
-        session.set(new)?;
-        tool.sessions.insert(new);
+    fn MPI_T_pvar_get_num(num_pvar) on Code { num_pvar.set(device_counters().len() as c_int) }
+    fn MPI_T_pvar_get_info(
+        pvar_index, name, name_len, verbosity, var_class, datatype, enumtype, desc, desc_len, bind, readonly,
+        continuous, atomic
+    ) on Code {
+        let counter = variables::counter(pvar_index)?;
+        give(&variables::name_of(&counter), name, name_len)?;
+        give(&format!("{} [{}]", counter.about, counter.unit), desc, desc_len)?;
+        verbosity.set_if(MPI_T_VERBOSITY_USER_BASIC);
+        var_class.set_if(MPI_T_PVAR_CLASS_COUNTER);
+        datatype.set_if(MPI_UNSIGNED_LONG_LONG);
+        enumtype.set_if(MPI_T_ENUM_NULL);
+        bind.set_if(MPI_T_BIND_NO_OBJECT);
+        readonly.set_if(0);
+        continuous.set_if(0);
+        atomic.set_if(1);
         Ok(())
     }
-    fn MPI_T_pvar_session_free(session) on Code {
-        let old = session.get()?;
-        if !tool().sessions.remove(&old) {
-            bail!(T_ERR_INVALID_SESSION, "{old:#x} is not a performance session");
+    fn MPI_T_pvar_get_index(name, var_class, pvar_index) on Code {
+        let name = name.text()?;
+        if var_class != MPI_T_PVAR_CLASS_COUNTER {
+            bail!(T_ERR_INVALID_NAME, "there is no variable \"{name}\" of class {var_class}: all are counters");
         }
+        pvar_index.set(variables::counter_named(&name)? as c_int)
+    }
+    fn MPI_T_pvar_session_create(session) on Code { session.set(tool().begin_session()) }
+    fn MPI_T_pvar_session_free(session) on Code {
+        tool().end_session(session.get()?)?;
         session.set(MPI_T_PVAR_SESSION_NULL)
     }
-    fn MPI_T_pvar_handle_alloc(session, pvar_index, ..) on Code {
-        session_known(session)?;
-        no_index("performance variable", pvar_index)
+    fn MPI_T_pvar_handle_alloc(session, pvar_index, _obj_handle, handle, count) on Code {
+        handle.set(tool().hold_counter(session, pvar_index)?)?;
+        count.set(1)
     }
-    fn MPI_T_pvar_handle_free(session, ..) on Code { no_variable(session) }
-    fn MPI_T_pvar_start(session, handle) on Code { all_or_none(session, handle) }
-    fn MPI_T_pvar_stop(session, handle) on Code { all_or_none(session, handle) }
-    fn MPI_T_pvar_reset(session, handle) on Code { all_or_none(session, handle) }
-    fn MPI_T_pvar_read(session, ..) on Code { no_variable(session) }
-    fn MPI_T_pvar_readreset(session, ..) on Code { no_variable(session) }
-    fn MPI_T_pvar_write(session, ..) on Code { no_variable(session) }
+    fn MPI_T_pvar_handle_free(session, handle) on Code {
+        tool().release_counter(session, handle.get()?)?;
+        handle.set(MPI_T_PVAR_HANDLE_NULL)
+    }
+    fn MPI_T_pvar_start(session, handle) on Code { tool().each(session, handle, Counted::start) }
+    fn MPI_T_pvar_stop(session, handle) on Code { tool().each(session, handle, Counted::stop) }
+    fn MPI_T_pvar_reset(session, handle) on Code {
+        tool().each(session, handle, |counted| { counted.replace(0); })
+    }
+    fn MPI_T_pvar_read(session, handle, buf) on Code {
+        let value = tool().counted(session, handle)?.value();
+        buf.cast::<u64>().set(value)
+    }
+    fn MPI_T_pvar_readreset(session, handle, buf) on Code {
+        let value = tool().counted(session, handle)?.replace(0);
+        buf.cast::<u64>().set(value)
+    }
+    fn MPI_T_pvar_write(session, handle, buf) on Code {
+        let value = buf.cast::<u64>().get()?;
+        tool().counted(session, handle)?.replace(value);
+        Ok(())
+    }
 
     fn MPI_T_category_get_num(num_cat) on Code { num_cat.set(0) }
     fn MPI_T_category_changed(update_number) on Code { update_number.set(0) }

@@ -46,6 +46,7 @@ impl Buffer {
             stats::count(&stats::BOUNCE_REFUSED);
             return None;
         };
+        stats::count(&stats::BOUNCED);
         Some(Buffer::owned(address as *mut u8, BOUNCE_BUFFER, Arc::new(Owner::Bounce(Bounce(address)))))
     }
 }

@@ -36,4 +36,4 @@ pub use lock::{EngineGuard, EngineLock, Refused, Serialized};
 pub use scratch::Scratch;
 pub use shared::{Exported, Imported};
 pub use simulated::SimulatedDevice;
-pub use stats::{DeviceStats, device_stats, why_no_kernels};
+pub use stats::{DeviceCounter, DeviceStats, device_counters, device_stats, why_no_kernels};

@@ -55,11 +55,15 @@ impl Imported {
         opened
     }
 
-    /// `len` bytes of it that lie at the address `at` in the process that has made it; `None` if they are not in it.
+    /// `len` bytes of it that lie at the address `at` in the process that has made it, to be read once; `None` if they are not in it.
     pub fn part(&self, exported: &Exported, at: u64, len: u64) -> Option<Buffer> {
         let from = at.checked_sub(exported.start)?;
         let inside = from.checked_add(len).is_some_and(|end| end <= exported.len);
-        inside.then(|| self.memory.slice(from as isize, len as usize))
+        inside.then(|| {
+            stats::count(&stats::IPC_READS);
+            stats::add(&stats::IPC_BYTES, len as usize);
+            self.memory.slice(from as isize, len as usize)
+        })
     }
 }
 

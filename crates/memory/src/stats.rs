@@ -3,19 +3,69 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(crate) static COPIES: AtomicU64 = AtomicU64::new(0);
-pub(crate) static COPIES_WAITED: AtomicU64 = AtomicU64::new(0);
-pub(crate) static COPIES_BY_HOST: AtomicU64 = AtomicU64::new(0);
-pub(crate) static BYTES_TO: AtomicU64 = AtomicU64::new(0);
-pub(crate) static BYTES_FROM: AtomicU64 = AtomicU64::new(0);
-pub(crate) static BYTES_BETWEEN: AtomicU64 = AtomicU64::new(0);
-pub(crate) static BOUNCE_REFUSED: AtomicU64 = AtomicU64::new(0);
-pub(crate) static BOUNCE_NOT_PINNED: AtomicU64 = AtomicU64::new(0);
-pub(crate) static KERNELS: AtomicU64 = AtomicU64::new(0);
-pub(crate) static KERNELS_REFUSED: AtomicU64 = AtomicU64::new(0);
-pub(crate) static EXPORTS_REFUSED: AtomicU64 = AtomicU64::new(0);
-pub(crate) static IMPORTS: AtomicU64 = AtomicU64::new(0);
-pub(crate) static IMPORTS_REFUSED: AtomicU64 = AtomicU64::new(0);
+/// Declares counters, one a line: its name, its static, what it counts, and a sentence.
+macro_rules! counters {
+    ($($name:ident $counter:ident, $unit:literal, $about:literal;)+) => {
+        $(pub(crate) static $counter: AtomicU64 = AtomicU64::new(0);)+
+
+        /// How often devices of this process were used, since it began.
+        #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+        pub struct DeviceStats {
+            $(#[doc = $about] pub $name: u64,)+
+        }
+
+        /// What is counted so far.
+        pub fn device_stats() -> DeviceStats {
+            DeviceStats { $($name: $counter.load(Ordering::Relaxed),)+ }
+        }
+
+        /// The same as a list, with what each number means.
+        pub fn device_counters() -> [DeviceCounter; COUNTERS] {
+            [$(DeviceCounter {
+                name: stringify!($name),
+                unit: $unit,
+                about: $about,
+                value: $counter.load(Ordering::Relaxed),
+            },)+]
+        }
+
+        /// How many counters there are.
+        const COUNTERS: usize = [$($unit),+].len();
+    };
+}
+
+counters! {
+    copies COPIES, "copies", "Copies that devices were told to make.";
+    copies_waited COPIES_WAITED, "copies", "Those of them that had to be waited for at once, as the driver had no stream or event for them.";
+    copies_by_host COPIES_BY_HOST, "copies",
+        "Copies between two devices that went by way of the host's memory, as no driver reaches both, or one has refused.";
+    bytes_to BYTES_TO, "bytes", "Bytes that were copied from memory of the host to devices.";
+    bytes_from BYTES_FROM, "bytes", "Bytes that were copied from devices to memory of the host.";
+    bytes_between BYTES_BETWEEN, "bytes", "Bytes that were copied from memory of devices to memory of devices.";
+    ipc_reads IPC_READS, "reads", "Reads of memory of another process's device (by CUDA IPC): one for each message, or for each part of one.";
+    ipc_bytes IPC_BYTES, "bytes", "The bytes of those.";
+    exports_refused EXPORTS_REFUSED, "messages", "Messages from memory that its driver does not share: they went by the host.";
+    imports IMPORTS, "allocations", "Allocations of other processes that were mapped.";
+    imports_refused IMPORTS_REFUSED, "allocations", "Those that the driver did not map: messages went by the host.";
+    bounced BOUNCED, "pieces", "Pieces of long messages, of up to 512 KiB, that went by way of a bounce buffer.";
+    bounce_refused BOUNCE_REFUSED, "pieces", "Pieces for which no bounce buffer was free, so that memory was not pinned, or copies were waited for.";
+    bounce_not_pinned BOUNCE_NOT_PINNED, "buffers", "Bounce buffers that the driver has not pinned: copies are slower there.";
+    kernels KERNELS, "kernels", "Kernels that were started.";
+    kernels_refused KERNELS_REFUSED, "kernels", "Those that did not start: the host did their work.";
+}
+
+/// A number of [`DeviceStats`], and what it means.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceCounter {
+    /// The name of the field.
+    pub name: &'static str,
+    /// What is counted.
+    pub unit: &'static str,
+    /// A sentence for users.
+    pub about: &'static str,
+    /// What is counted so far.
+    pub value: u64,
+}
 
 /// Adds one.
 pub(crate) fn count(what: &AtomicU64) {
@@ -25,57 +75,6 @@ pub(crate) fn count(what: &AtomicU64) {
 /// Adds so many bytes.
 pub(crate) fn add(what: &AtomicU64, bytes: usize) {
     what.fetch_add(bytes as u64, Ordering::Relaxed);
-}
-
-/// How often devices of this process were used, since it began.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct DeviceStats {
-    /// Copies that devices were told to make.
-    pub copies: u64,
-    /// Those of them that had to be waited for at once, as the driver had no stream or event for them.
-    pub copies_waited: u64,
-    /// Copies between two devices that went by way of the host's memory, as no driver reaches both, or one has refused.
-    pub copies_by_host: u64,
-    /// Bytes that were copied from memory of the host to devices.
-    pub bytes_to: u64,
-    /// Bytes that were copied from devices to memory of the host.
-    pub bytes_from: u64,
-    /// Bytes that were copied from memory of devices to memory of devices.
-    pub bytes_between: u64,
-    /// How often all [bounce buffers](crate::Buffer::bounce_buffer) were in use, so that copies were waited for.
-    pub bounce_refused: u64,
-    /// Bounce buffers that the driver has not pinned: copies are slower there.
-    pub bounce_not_pinned: u64,
-    /// Kernels that were started.
-    pub kernels: u64,
-    /// Those that did not start: the host did their work.
-    pub kernels_refused: u64,
-    /// Memory of this process's that its driver does not share: messages go by the host.
-    pub exports_refused: u64,
-    /// Allocations of other processes that were mapped.
-    pub imports: u64,
-    /// Those that the driver did not map: messages go by the host.
-    pub imports_refused: u64,
-}
-
-/// What is counted so far.
-pub fn device_stats() -> DeviceStats {
-    let value = |of: &AtomicU64| of.load(Ordering::Relaxed);
-    DeviceStats {
-        copies: value(&COPIES),
-        copies_waited: value(&COPIES_WAITED),
-        copies_by_host: value(&COPIES_BY_HOST),
-        bytes_to: value(&BYTES_TO),
-        bytes_from: value(&BYTES_FROM),
-        bytes_between: value(&BYTES_BETWEEN),
-        bounce_refused: value(&BOUNCE_REFUSED),
-        bounce_not_pinned: value(&BOUNCE_NOT_PINNED),
-        kernels: value(&KERNELS),
-        kernels_refused: value(&KERNELS_REFUSED),
-        exports_refused: value(&EXPORTS_REFUSED),
-        imports: value(&IMPORTS),
-        imports_refused: value(&IMPORTS_REFUSED),
-    }
 }
 
 static NO_KERNELS: OnceLock<String> = OnceLock::new();

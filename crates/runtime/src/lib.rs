@@ -53,7 +53,7 @@ pub use attempt::{attempt, fail, is_panicking};
 pub use attr::{Attributes, CopyFn, CopyRule, DeleteFn, Keyvals, Object, Value};
 pub use banyan_coll::{ArgKind, Call, Kind, Lists, Op, Operand, Signature, UserOp};
 pub use banyan_memory::Platform;
-pub use banyan_pmi::{FD_NAME, Job};
+pub use banyan_pmi::{FD_NAME, Job, settings};
 #[cfg(feature = "sim")]
 pub use banyan_transport::sim::{Net, OneSided, Options as NetOptions};
 pub use bsend::{Attached, Attachment, BSEND_OVERHEAD};

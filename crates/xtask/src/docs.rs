@@ -23,6 +23,7 @@ struct Generated {
 /// The generated parts: an example of a crate prints each as a table.
 const GENERATED: &[Generated] = &[
     Generated { page: "docs/src/settings.md", example: "settings", shown: Some(settings) },
+    Generated { page: "docs/src/gpu.md", example: "device_counters", shown: Some(counters) },
     Generated { page: "docs/src/not-built.md", example: "missing", shown: Some(by_reason) },
     Generated { page: "docs/src/scale.md", example: "scale", shown: Some(scale) },
     Generated { page: "docs/mpirun.1", example: "man", shown: None },
@@ -90,6 +91,18 @@ fn settings(rows: &str) -> String {
         let columns: Vec<&str> = row.splitn(3, '\t').collect();
         if let [name, default, about] = columns[..] {
             let _ = writeln!(out, "| `{name}` | {default} | {about} |");
+        }
+    }
+    out
+}
+
+/// The table of what MPI_T counts of devices.
+fn counters(rows: &str) -> String {
+    let mut out = String::from("| variable | unit | what it counts |\n|---|---|---|\n");
+    for row in rows.lines() {
+        let columns: Vec<&str> = row.split('\t').collect();
+        if let [name, unit, about] = columns[..] {
+            let _ = writeln!(out, "| `gpu_{name}` | {unit} | {about} |");
         }
     }
     out

@@ -39,6 +39,7 @@ pub(super) fn run(project: &Project, library: &Library, kernels: &Driver, tally:
     }
     between_processes(project, library, driver, tally)?;
     never_a_crash(library, (driver, kernels), [build("freed")?, build("full")?], tally)?;
+    variables(project, library, driver, tally)?;
     let queries = build("queries")?;
     let setting = driver.platform().setting();
     for (gpu, expected) in
@@ -78,6 +79,18 @@ fn between_processes(project: &Project, library: &Library, driver: &Driver, tall
         let job = job.env(format!("BANYAN_TEST_CUDA_{name}"), driver.errors(value));
         let checked = passed_mapping(job, maps).and_then(|output| passed_buffers(&output));
         tally.check(&format!("long messages on devices, {name} is {value}"), checked);
+    }
+    Ok(())
+}
+
+/// What tools are told of settings, and of a message that goes by memory that the driver shares, or does not.
+fn variables(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    let program = built(project, library, "variables")?;
+    for ipc in ["64K", "off"] {
+        let job =
+            driver.job(library, 2, &program, Fabric::SHM)?.arg("cuda").arg(ipc).env("BANYAN_GPU_IPC", ipc);
+        let checked = passed_mapping(job, ipc != "off").map(drop);
+        tally.check(&format!("MPI_T variables of devices, BANYAN_GPU_IPC is {ipc}"), checked);
     }
     Ok(())
 }
