@@ -5,7 +5,7 @@ use banyan_datatype::Data;
 use banyan_memory::Buffer;
 use thiserror::Error;
 
-use crate::ledger::{AT_TAG, Said, differ};
+use crate::ledger::{AT_TAG, About, Said, differ};
 
 /// Identifies an operation that was started on a [`Messenger`], until it is over.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -88,12 +88,25 @@ pub enum Fault {
         /// The rank that gave it up.
         rank: u32,
     },
+    /// A device has not done its part for this rank.
+    #[error("{} has failed at rank {}, where a device did not do its part: {what}", said.about, said.rank)]
+    Device {
+        /// This rank, and its call. A [`Messenger`] knows neither ([`Fault::device`]).
+        said: Said,
+        /// What the device has not done, why, and what to do.
+        what: String,
+    },
     /// Operator and datatype do not fit together (MPI_ERR_OP).
     #[error("{0}")]
     Operator(String),
 }
 
 impl Fault {
+    /// A device has not done its part of a message.
+    pub fn device(what: String) -> Fault {
+        Fault::Device { said: Said { rank: u32::MAX, about: About::default() }, what }
+    }
+
     /// The same fault, where what it says of other ranks is said of those that they are called.
     pub(crate) fn renamed(self, name: impl Fn(u32) -> u32) -> Fault {
         match self {
@@ -116,7 +129,8 @@ pub trait Messenger {
     }
 
     /// Starts a send. `None`: it is complete already, the bytes are copied. Otherwise the memory behind `data` must
-    /// stay, unchanged, until the operation is over.
+    /// stay, unchanged, until the operation is over. Where a device fails before there is an operation, this unwinds
+    /// ([`banyan_memory::DeviceFailure`]).
     fn send(&mut self, to: u32, key: Key, data: &Data) -> Option<OpId>;
 
     /// Starts a receive into the memory behind `data`.

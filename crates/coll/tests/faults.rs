@@ -8,7 +8,7 @@ use banyan_coll::{
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype};
-use banyan_memory::{Buffer, HeapBuffer};
+use banyan_memory::{Buffer, HeapBuffer, SimulatedDevice};
 use world::{Net, Port, run, run_asking};
 
 fn bytes(len: u64) -> Operand {
@@ -305,4 +305,87 @@ fn without_single_copy_large_vectors_go_by_messages() {
     let results = run(&mut net, &mut begin(&mut plans, call));
     assert!(results.iter().flatten().all(Result::is_ok), "{results:?}");
     net.assert_empty();
+}
+
+/// A call whose operands at one rank are a device's.
+fn on_device(kind: Kind, ranks: u64, device: Option<&SimulatedDevice>) -> Call {
+    let ty = || Datatype::builtin(0x259).unwrap().clone().into();
+    let room = |words: u64| {
+        device
+            .map_or_else(|| HeapBuffer::zeroed(8 * words as usize), |device| device.alloc(8 * words as usize))
+    };
+    let operand =
+        |words: u64, blocks: u64| Operand::Uniform { base: room(words * blocks), count: words, ty: ty() };
+    match kind {
+        Kind::Bcast => Call::bcast(operand(500, 1), 1),
+        Kind::Allreduce => {
+            Call::reduction(kind, operand(500, 1), operand(500, 1), Op::Builtin(Builtin::Sum), 0)
+        }
+        Kind::Alltoall => Call::data_movement(kind, Operand::InPlace, operand(60, ranks), 0),
+        _ => Call::data_movement(kind, operand(60, 1), operand(60, ranks), 0),
+    }
+}
+
+/// A device that fails at any time ends the collective that it works for, at its rank and where that rank's part is missing, and no other one.
+#[test]
+fn a_device_that_fails_ends_one_collective() {
+    const RANKS: u32 = 3;
+    let tuning = Tuning::default();
+    let kinds = [Kind::Bcast, Kind::Allreduce, Kind::Alltoall, Kind::Allgather];
+    let shared = [None, Some(SharedCaps { inline: 512, single_copy: false, scratch: 4096 })];
+    let (mut failed, mut went_on) = (0, 0);
+    for seed in 0..120 {
+        let (kind, caps) = (kinds[seed as usize % 4], shared[seed as usize / 4 % 2]);
+        let (bad, turns) = (seed as u32 % RANKS, seed / 8);
+        let device = SimulatedDevice::new(1 << 20, seed);
+        let mut net = Net::new(RANKS, seed, 512, false);
+        net.scratch = HeapBuffer::zeroed(4096);
+        let mut plans = plans(RANKS, caps);
+        let begin = |on: &dyn Fn(u32) -> bool, plans: &mut PlanCache, rank: u32| {
+            start(on_device(kind, RANKS.into(), on(rank).then_some(&device)), plans, &tuning)
+        };
+        // The second one, which is under way at the same time, has nothing to do with devices.
+        let mut executions: Vec<Vec<Execution>> = (0..)
+            .zip(&mut plans)
+            .map(|(rank, plans)| {
+                vec![begin(&|rank| rank == bad, plans, rank), begin(&|_| false, plans, rank)]
+            })
+            .collect();
+        for _ in 0..turns {
+            for (rank, mine) in (0..).zip(&mut executions) {
+                mine.iter_mut()
+                    .for_each(|execution| drop(execution.advance(&mut Port { net: &mut net, rank })));
+            }
+        }
+        device.fail();
+        let results = run_asking(&mut net, &mut plans, &mut executions);
+        for (rank, result) in (0..).zip(&results) {
+            match &result[0] {
+                Ok(()) => went_on += 1,
+                Err(fault @ Fault::Device { said, .. }) => {
+                    assert_eq!((said.rank, rank), (bad, bad), "{fault}");
+                    let (text, name) = (fault.to_string().to_lowercase(), kind.name());
+                    assert!(text.starts_with(&format!("mpi_{name} with ")), "{text}");
+                    assert!(
+                        text.contains(&format!(" at rank {bad}")) && text.contains("simulated device"),
+                        "{text}"
+                    );
+                    failed += 1;
+                }
+                Err(Fault::Left { rank: who }) => assert!(*who == bad && rank != bad, "{results:?}"),
+                other => panic!("{other:?} at {rank}, seed {seed}"),
+            }
+            assert_eq!(result[1], Ok(()), "rank {rank}, seed {seed}");
+        }
+        assert_eq!(device.copies().1, 0, "copies are under way after the collective, seed {seed}");
+        // Later ones go on.
+        (0..).zip(executions).for_each(|(rank, mine): (usize, _)| {
+            mine.into_iter().for_each(|execution| plans[rank].recycle(execution));
+        });
+        let mut later: Vec<Vec<Execution>> =
+            (0..).zip(&mut plans).map(|(rank, plans)| vec![begin(&|_| false, plans, rank)]).collect();
+        let results = run_asking(&mut net, &mut plans, &mut later);
+        assert!(results.iter().all(|result| result[0].is_ok()), "{results:?}, seed {seed}");
+    }
+    assert!(failed > 20 && went_on > 20, "{failed} have failed, {went_on} have not");
 }

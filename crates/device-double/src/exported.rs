@@ -407,6 +407,17 @@ pub(crate) unsafe extern "C" fn banyan_double_calls(name: *const c_char) -> u64 
     World::enter().settings.calls(&name.to_string_lossy())
 }
 
+/// From now on a function fails with this error in this process; with 0 it does not any more. No driver has this: a test asks.
+///
+/// # Safety
+/// The name is a C string.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn banyan_double_fail(name: *const c_char, error: c_int) {
+    // SAFETY: as the caller promises.
+    let name = unsafe { CStr::from_ptr(name) };
+    World::enter().settings.fail(&name.to_string_lossy(), error);
+}
+
 /// The name of an error and a sentence about it.
 fn text_of(error: c_int) -> Option<[&'static CStr; 2]> {
     Some(match error {

@@ -13,7 +13,7 @@
 //! knows it takes more strictly: copies to and from host memory that is not pinned are late, too, ranges must lie in one allocation, and
 //! streams belong to the current context.
 //!
-//! `banyan_double_calls` says how often a function was called.
+//! `banyan_double_calls` says how often a function was called, and `banyan_double_fail` lets one fail from now on.
 //!
 //! Settings, all optional, in the environment: `BANYAN_TEST_CUDA_DEVICES` (their number, 4), `..._SEED` (1), `..._MEMORY` (bytes of a device, 1
 //! GiB), `..._ERRORS` (as in `cuStreamCreate=2@1-,cuMemcpyAsync=700@5`: from the first call on, or at the fifth one, the function fails with that

@@ -17,6 +17,8 @@ pub(crate) struct Settings {
     pub(crate) says: bool,
     pub(crate) kernels: Option<String>,
     errors: Vec<Asked>,
+    /// Functions that fail in any case.
+    failing: HashMap<String, c_int>,
     calls: HashMap<&'static str, u64>,
 }
 
@@ -46,6 +48,7 @@ impl Settings {
             says: number("SAYS", 0) != 0,
             kernels: std::env::var("BANYAN_TEST_CUDA_KERNELS").ok(),
             errors: errors.split(',').filter(|text| !text.is_empty()).map(Asked::parse).collect(),
+            failing: HashMap::new(),
             calls: HashMap::new(),
         }
     }
@@ -56,6 +59,11 @@ impl Settings {
         counts.map(|(_, calls)| calls).sum()
     }
 
+    /// From now on a function fails; with 0 it does not.
+    pub(crate) fn fail(&mut self, function: &str, error: c_int) {
+        self.failing.insert(function.to_owned(), error);
+    }
+
     /// Counts a call of a function; the error that a test asked for.
     pub(crate) fn called(&mut self, function: &'static str) -> c_int {
         let calls = self.calls.entry(function).or_default();
@@ -64,7 +72,7 @@ impl Settings {
             .errors
             .iter()
             .find(|asked| asked.function == function && (asked.first..=asked.last).contains(calls));
-        asked.map_or(0, |asked| asked.error)
+        asked.map_or_else(|| self.failing.get(function).copied().unwrap_or(0), |asked| asked.error)
     }
 }
 

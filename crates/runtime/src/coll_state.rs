@@ -373,7 +373,7 @@ impl CollState {
             },
             coll::Fault::OutOfStep { .. } | coll::Fault::Left { .. } => Class::ERR_OTHER,
             coll::Fault::Gone { .. } => Class::ERR_PROC_ABORTED,
-            coll::Fault::Unreadable { .. } => Class::ERR_OTHER,
+            coll::Fault::Unreadable { .. } | coll::Fault::Device { .. } => Class::ERR_OTHER,
             coll::Fault::Operator(_) => Class::ERR_OP,
         };
         Error::new(class, format!("{fault}{}", self.numbering()))

@@ -2,7 +2,6 @@
 
 use banyan_coll::{self as coll, OpId};
 use banyan_datatype::Data;
-use banyan_memory::DeviceFailure;
 use banyan_p2p::{self as p2p, Started};
 use banyan_transport::Port;
 
@@ -54,7 +53,7 @@ impl Messages<'_> {
             // The schedule knows from whom it receives.
             p2p::Fault::Truncated { sent, room } => coll::Fault::Length { from: u32::MAX, sent, room },
             p2p::Fault::NoMemory { .. } => unreachable!("a schedule sends nothing from copies"),
-            p2p::Fault::Device { what } => DeviceFailure { what: what.to_string() }.unwind(),
+            p2p::Fault::Device { what } => coll::Fault::device(what.to_string()),
             p2p::Fault::Unsent { peer } => {
                 let rank = self.coll_state.group.rank_of(peer).unwrap_or(u32::MAX);
                 coll::Fault::Left { rank }

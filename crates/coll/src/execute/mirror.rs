@@ -4,7 +4,7 @@
 
 use banyan_datatype::Data;
 use banyan_datatype::device::{Copies, Reduction};
-use banyan_memory::HeapBuffer;
+use banyan_memory::{DeviceFailure, HeapBuffer};
 
 use super::device::{OnDevice, are_over};
 use super::ranges::Ranges;
@@ -112,7 +112,9 @@ impl ExecutionState {
         // What is given lies where something else is got: all of it is fetched before that comes in.
         if std::mem::take(&mut self.in_place_exchange) {
             let given = std::mem::replace(&mut operands[0], View::Nothing);
-            given.exchange((0, self.shape.sends.start(self.shape.ranks)), &self.views[0], true, &mut first);
+            let all = (0, self.shape.sends.start(self.shape.ranks));
+            let fetched = DeviceFailure::caught(|| given.exchange(all, &self.views[0], true, &mut first));
+            fetched.unwrap_or_else(|failure| self.device_failed(failure));
         }
         let reduction = self.builtin().and_then(|(op, ty)| Reduction::find(op, &ty));
         let fetched = Default::default();

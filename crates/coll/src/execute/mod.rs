@@ -16,13 +16,14 @@ mod work;
 use std::sync::Arc;
 
 use banyan_datatype::TypeArc;
-use banyan_memory::Buffer;
+use banyan_memory::{Buffer, DeviceFailure};
 
 use self::mirror::Mirror;
 use self::packed::Packed;
 use self::plan::Plan;
 use self::step::{Tried, local, step};
 use self::work::{StepState, Work};
+use crate::ledger::Said;
 use crate::sections::Cut;
 use crate::view::View;
 use crate::{Algorithm, Fault, Key, Messenger, Needs, Op, Shape, SharedBuffers, Step, UserOp};
@@ -190,6 +191,30 @@ impl UserReduction {
 
 impl ExecutionState {
     fn advance(&mut self, io: &mut impl Messenger) -> Advance {
+        match self.mirror {
+            None => self.go_on(io),
+            Some(_) => self.go_on_mirrored(io),
+        }
+    }
+
+    /// Goes on where operands are a device's, which may fail in the middle of any step: that ends this collective alone.
+    #[cold]
+    #[inline(never)]
+    fn go_on_mirrored(&mut self, io: &mut impl Messenger) -> Advance {
+        DeviceFailure::caught(|| self.go_on(io)).unwrap_or_else(|failure| {
+            self.device_failed(failure);
+            // From now on no device is asked for anything.
+            self.go_on(io)
+        })
+    }
+
+    /// It is to fail, as a device has. Its turn may be to come.
+    pub(super) fn device_failed(&mut self, failure: DeviceFailure) {
+        let said = Said { rank: self.shape.rank, about: self.about() };
+        self.refused.get_or_insert(Fault::Device { said, what: failure.what });
+    }
+
+    fn go_on(&mut self, io: &mut impl Messenger) -> Advance {
         if self.user_reduction.is_some() {
             return Advance::Pending;
         }
@@ -230,6 +255,10 @@ impl ExecutionState {
                 Ok(Some(reduction)) => return Advance::UserOp(reduction),
                 Ok(None) if !self.may_begin() => return Advance::Pending,
                 Ok(None) => {}
+                Err(Fault::Device { what, .. }) => {
+                    self.device_failed(DeviceFailure { what });
+                    return self.go_on(io);
+                }
                 Err(fault) => self.fail(fault, io),
             }
         }
@@ -266,11 +295,15 @@ impl ExecutionState {
 
     fn completed(&mut self) {
         let Some(index) = self.user_reduction.take() else { return };
-        if let StepState::AwaitUserOp(landing) = self.work.change(index, StepState::Open) {
+        let StepState::AwaitUserOp(landing) = self.work.change(index, StepState::Open) else { return };
+        let written = DeviceFailure::caught(|| {
             self.combined(index, landing);
-            if self.write_back(index) {
-                self.work.close(index);
-            }
+            self.write_back(index)
+        });
+        match written {
+            Ok(true) => self.work.close(index),
+            Ok(false) => {}
+            Err(failure) => self.device_failed(failure),
         }
     }
 

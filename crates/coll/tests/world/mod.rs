@@ -7,7 +7,7 @@ use banyan_coll::{
     Advance, Execution, Fault, Key, Messenger, Note, OpId, PlanCache, Published, SharedBuffers, order_of,
 };
 use banyan_datatype::Data;
-use banyan_memory::{Buffer, HeapBuffer};
+use banyan_memory::{Buffer, DeviceFailure, HeapBuffer};
 
 /// A small generator of random numbers (splitmix64).
 pub(crate) struct Random(pub(crate) u64);
@@ -47,6 +47,8 @@ pub(crate) struct Net {
     receives: HashMap<OpId, (u32, u32, Key, Data)>,
     /// Sends under way, and whether they are delivered.
     sends: HashMap<OpId, bool>,
+    /// Those of them that a device has not copied, and why.
+    unsent: HashMap<OpId, String>,
     next: u64,
     /// By rank.
     cicos: Vec<CicoBuffer>,
@@ -87,6 +89,7 @@ impl Net {
             mail: HashMap::new(),
             receives: HashMap::new(),
             sends: HashMap::new(),
+            unsent: HashMap::new(),
             next: 0,
             // With few cells ranks wait for one another, with many they get far apart.
             cicos: (0..ranks).map(|_| CicoBuffer::new(if seed.is_multiple_of(2) { 2 } else { 16 })).collect(),
@@ -162,7 +165,7 @@ impl Messenger for Port<'_> {
         if let Some(&delivered) = self.net.sends.get(&op) {
             return delivered.then(|| {
                 self.net.sends.remove(&op);
-                Ok(0)
+                self.net.unsent.remove(&op).map_or(Ok(0), |what| Err(Fault::device(what)))
             });
         }
         if self.net.random.one_in(3) {
@@ -170,21 +173,27 @@ impl Messenger for Port<'_> {
         }
         let (from, to, key, data) = self.net.receives.get(&op).expect("an operation under way").clone();
         let body = self.net.mail.get_mut(&(from, to, key))?.pop_front()?;
+        self.net.receives.remove(&op);
         let bytes = match body {
             Body::Copied(bytes) => bytes,
             Body::Borrowed(data, id) => {
                 self.net.sends.insert(id, true);
-                packed(&data)
+                match DeviceFailure::caught(|| packed(&data)) {
+                    Ok(bytes) => bytes,
+                    Err(failure) => {
+                        self.net.unsent.insert(id, failure.what);
+                        return Some(Err(Fault::Left { rank: from }));
+                    }
+                }
             }
         };
         let room = data.len();
-        self.net.receives.remove(&op);
         if bytes.len() as u64 > room {
             // A messenger need not say whom a message of a wrong length came from.
             return Some(Err(Fault::Length { from: u32::MAX, sent: bytes.len() as u64, room }));
         }
-        data.cursor().unpack(&data, &bytes);
-        Some(Ok(bytes.len() as u64))
+        let unpacked = DeviceFailure::caught(|| data.cursor().unpack(&data, &bytes));
+        Some(unpacked.map(|_| bytes.len() as u64).map_err(|failure| Fault::device(failure.what)))
     }
 
     fn met(&mut self, op: OpId) -> bool {

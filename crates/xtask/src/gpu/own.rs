@@ -38,6 +38,7 @@ pub(super) fn run(project: &Project, library: &Library, kernels: &Driver, tally:
         );
     }
     between_processes(project, library, driver, tally)?;
+    collectives_that_fail(project, library, (driver, kernels), tally)?;
     never_a_crash(library, (driver, kernels), [build("freed")?, build("full")?], tally)?;
     variables(project, library, driver, tally)?;
     let queries = build("queries")?;
@@ -91,6 +92,26 @@ fn variables(project: &Project, library: &Library, driver: &Driver, tally: &mut 
             driver.job(library, 2, &program, Fabric::SHM)?.arg("cuda").arg(ipc).env("BANYAN_GPU_IPC", ipc);
         let checked = passed_mapping(job, ipc != "off").map(drop);
         tally.check(&format!("MPI_T variables of devices, BANYAN_GPU_IPC is {ipc}"), checked);
+    }
+    Ok(())
+}
+
+/// Collectives in which a device begins to refuse copies at one rank.
+fn collectives_that_fail(
+    project: &Project,
+    library: &Library,
+    (driver, kernels): (&Driver, &Driver),
+    tally: &mut Tally,
+) -> Result<()> {
+    let program = built(project, library, "failing_colls")?;
+    let by_messages = "allreduce=ring,bcast=binomial,allgather=ring,alltoall=pairwise";
+    for &fabric in BOTH {
+        for (driver, algorithms) in [(driver, ""), (kernels, by_messages)] {
+            let job = driver.job(library, 3, &program, fabric)?.env("BANYAN_COLL", algorithms);
+            let title =
+                format!("collectives by {algorithms:?} in which a device fails, over {}", fabric.name());
+            tally.check(&title, passed(&job).map(drop));
+        }
     }
     Ok(())
 }
