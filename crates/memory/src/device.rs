@@ -1,6 +1,7 @@
 //! Memory of devices: which there is, and the copies that a device's driver carries out, in its own time. Everything here lies
 //! beside the way of host memory, which never comes here.
 
+use std::cell::RefCell;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -111,11 +112,22 @@ pub struct DeviceFailure {
     pub what: String,
 }
 
+thread_local! {
+    /// What this thread unwinds with, if it is a [`DeviceFailure`].
+    static UNWINDS: RefCell<Option<DeviceFailure>> = const { RefCell::new(None) };
+}
+
 impl DeviceFailure {
     /// Ends the call that is under way.
     #[cold]
     pub fn unwind(self) -> ! {
+        UNWINDS.set(Some(self.clone()));
         std::panic::resume_unwind(Box::new(self))
+    }
+
+    /// The failure that this thread unwinds with now; `None`: with none.
+    pub fn that_unwinds() -> Option<DeviceFailure> {
+        std::thread::panicking().then(|| UNWINDS.with_borrow(Option::clone))?
     }
 
     /// Does some work that may end so, and gives the failure instead: what the work has changed must be good in either case.
@@ -123,11 +135,12 @@ impl DeviceFailure {
     /// # Errors
     /// The failure that the work has ended with.
     pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, DeviceFailure> {
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|panic| {
-            match panic.downcast::<DeviceFailure>() {
-                Ok(failure) => *failure,
-                Err(other) => std::panic::resume_unwind(other),
-            }
+        let outer = UNWINDS.take();
+        let over = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        UNWINDS.set(outer);
+        over.map_err(|panic| match panic.downcast::<DeviceFailure>() {
+            Ok(failure) => *failure,
+            Err(other) => std::panic::resume_unwind(other),
         })
     }
 }

@@ -13,7 +13,7 @@ use std::fmt;
 use std::string::FromUtf8Error;
 use std::sync::Arc;
 
-use banyan_memory::Serialized;
+use banyan_memory::{DeviceFailure, Serialized};
 use banyan_runtime::{Attached, Runtime, Threads};
 use rustix::time::{ClockId, clock_getres, clock_gettime};
 
@@ -122,7 +122,9 @@ impl Drop for Universe {
         if std::thread::panicking() {
             // The other ranks may wait for this one: the job ends, as it does when a rank fails.
             instance::close();
-            return runtime.abort(101, "a rank panicked");
+            let failed =
+                DeviceFailure::that_unwinds().map(|failure| format!("a device has failed: {}", failure.what));
+            return runtime.abort(101, failed.as_deref().unwrap_or("a rank panicked"));
         }
         drop(itself);
         let closed = runtime.close(world.comm());

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread;
 
+use banyan_memory::DeviceFailure;
 use banyan_runtime::{Job, Net, NetOptions, OneSided, Runtime, Threads};
 
 use crate::environment::Universe;
@@ -98,6 +99,8 @@ impl SimulatedJob {
         if self.ended_by.get() == Some(&rank) && !panic.is::<Ended>() {
             let text = panic.downcast_ref::<&str>().copied();
             let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+            let text =
+                text.or_else(|| panic.downcast_ref::<DeviceFailure>().map(|failure| failure.what.as_str()));
             // The first one counts.
             let _ = self.why.set(text.unwrap_or("with a value that is no text").to_owned());
         }

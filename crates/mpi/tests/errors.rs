@@ -5,6 +5,7 @@ mod common;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use banyan_memory::DeviceFailure;
 use common::everywhere;
 use mpi::collective::{SystemOperation, UserOperation};
 use mpi::datatype::{DynBuffer, DynBufferMut, Partition, UserDatatype};
@@ -186,7 +187,8 @@ fn what_was_under_way_is_taken_back() {
     everywhere("what_was_under_way_is_taken_back", &[2], |universe| {
         let world = universe.world();
         let peer = world.process_at_rank(1 - world.rank());
-        for len in [1, 1_000_000] {
+        // By an error of a call, or as a device fails in the middle of one.
+        for (len, by_device) in [(1, false), (1_000_000, false), (1, true), (1_000_000, true)] {
             let (mut mine, mut got) = (vec![world.rank(); len], vec![-1; len]);
             let mut theirs = vec![-1; len];
             let mut receive = peer.receive_init_with_tag(&mut theirs[..], 3);
@@ -196,10 +198,20 @@ fn what_was_under_way_is_taken_back() {
                     let _started = receive.start(scope);
                     let _sent = peer.immediate_send_with_tag(scope, &mine[..], 2);
                     let _value = peer.immediate_receive_with_tag::<u64>(1);
+                    if by_device {
+                        DeviceFailure { what: "a copy has failed".to_owned() }.unwind();
+                    }
                     peer.send_with_tag(&1, -7);
                 });
             });
-            assert_eq!(failed.unwrap_err().class, ErrorClass::ERR_TAG);
+            let error = failed.unwrap_err();
+            match by_device {
+                true => assert!(
+                    error.class == ErrorClass::ERR_OTHER && error.what == "a copy has failed",
+                    "{error}"
+                ),
+                false => assert_eq!(error.class, ErrorClass::ERR_TAG),
+            }
             mine.fill(-2);
             world.barrier();
             peer.send_with_tag(&mine[..1], 1);
