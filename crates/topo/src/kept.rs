@@ -147,8 +147,7 @@ pub fn setting(asked: Option<&str>) -> Result<String, String> {
     let Some(asked) = asked.filter(|text| !text.is_empty()) else {
         // Most users keep none: then the machine needs no name, which takes most of the time at each start of a job.
         if !user_folder().is_some_and(|folder| folder.is_dir()) {
-            let modalias = text(&Path::new(SYSTEM).join("cpu/modalias")).unwrap_or_default();
-            return Ok(Profile::of_processor(&modalias).text(""));
+            return Ok(Profile::built_in().text(""));
         }
         let kept = Kept::here();
         return Ok(kept.read().map_or_else(|| kept.built_in.text(""), |(text, _)| text));

@@ -107,11 +107,13 @@ impl Machine {
     }
 
     /// The CPUs that Linux calls Atom beside others on an Intel processor, or that have at most half the capacity of the fastest one,
-    /// which only processors with several kinds of cores have. None if all are.
+    /// which only processors with several kinds of cores have, and none of x86 without Atoms. None if all are.
     fn slow(&self) -> CpuSet {
         let ids = || self.cpus.iter().map(|cpu| cpu.id);
         let slow: CpuSet = match self.list("../cpu_atom/cpus") {
             Some(atoms) => ids().filter(|&cpu| atoms.contains(cpu)).collect(),
+            // Each of these files is a look of some microseconds, at each start of a job.
+            None if cfg!(target_arch = "x86_64") && self.root == Path::new(SYSTEM) => CpuSet::default(),
             None => {
                 let capacity = |cpu| Some((cpu, self.number(&format!("cpu/cpu{cpu}/cpu_capacity"))?));
                 let capacities: Vec<(u32, u32)> = ids().map_while(capacity).collect();

@@ -150,6 +150,16 @@ impl Profile {
         BUILT_IN.into_iter().find(|profile| profile.base == name)
     }
 
+    /// The built-in profile for this processor.
+    pub(crate) fn built_in() -> Profile {
+        // The kernel takes four times as long to write its description of the processor, which has all its features.
+        #[cfg(target_arch = "x86_64")]
+        let intel = std::arch::x86_64::__cpuid(0).ebx == u32::from_le_bytes(*b"Genu");
+        #[cfg(not(target_arch = "x86_64"))]
+        let intel = false;
+        if intel { XEON } else { EPYC }
+    }
+
     /// The built-in profile for a processor, as `/sys/devices/system/cpu/modalias` describes it.
     pub fn of_processor(modalias: &str) -> Profile {
         if modalias.contains("ven0000") { XEON } else { EPYC }

@@ -79,13 +79,34 @@ pub(crate) fn load(platform: Platform) -> Result<(), String> {
 /// Begins to look at users' pointers if the driver is in the process already, or may still come into it: the machine has a device
 /// then, and each pointer costs a look at how many libraries were loaded.
 pub(crate) fn look(platform: Platform) {
-    match Api::find(platform, false) {
+    match loaded(platform) {
         Some(api) => look_with(platform, OnceLock::from(Driver::new(api))),
-        None if platform.nodes().iter().any(|node| std::fs::exists(node).unwrap_or(false)) => {
-            look_with(platform, OnceLock::new());
-        }
+        None if platform.has_nodes() => look_with(platform, OnceLock::new()),
         None => {}
     }
+}
+
+/// The driver's functions, if its library is in the process. On a machine without such a device the names of the libraries that were loaded tell
+/// that there is none: the linker would look for each of the driver's names in all its folders.
+fn loaded(platform: Platform) -> Option<Api> {
+    let may_be = platform.has_nodes() || any_loaded(|path| platform.is_library(path));
+    may_be.then(|| Api::find(platform, false)).flatten()
+}
+
+/// True if a library of which this is so has been loaded: it is told of their paths.
+fn any_loaded<F: FnMut(&CStr) -> bool>(mut so: F) -> bool {
+    unsafe extern "C" fn ask<F: FnMut(&CStr) -> bool>(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        so: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the linker's description of a library, whose name is a C string or NULL; and what is passed below.
+        let (name, so) = unsafe { ((*info).dlpi_name, &mut *so.cast::<F>()) };
+        // SAFETY: as above.
+        (!name.is_null() && so(unsafe { CStr::from_ptr(name) })).into()
+    }
+    // SAFETY: the function takes what is passed, which is there until this returns.
+    unsafe { libc::dl_iterate_phdr(Some(ask::<F>), (&raw mut so).cast()) != 0 }
 }
 
 /// The driver's functions, if users' pointers are looked at and the driver is there.
@@ -111,7 +132,7 @@ pub(crate) fn current_device(platform: Platform) -> Option<String> {
 /// From now on memory that only a device of this platform can go to is refused, if its driver is in the process; `setting` is why.
 pub(crate) fn refuse(platform: Platform, setting: &'static str) {
     if !is_looking(platform)
-        && let Some(api) = Api::find(platform, false)
+        && let Some(api) = loaded(platform)
         && !in_use(platform).refusing.swap(true, Ordering::Relaxed)
     {
         devices::add(Arc::new(Refusing(Driver::new(api), setting)));

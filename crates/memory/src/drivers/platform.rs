@@ -33,8 +33,19 @@ impl Platform {
         }
     }
 
+    /// True if a library of this path is the driver: the name of the file has whatever version.
+    pub(super) fn is_library(self, path: &CStr) -> bool {
+        let file = path.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        self.libraries().last().is_some_and(|name| file.starts_with(name.to_bytes()))
+    }
+
+    /// True if the machine lets programs use such a device.
+    pub(super) fn has_nodes(self) -> bool {
+        self.nodes().iter().any(|node| std::fs::exists(node).unwrap_or(false))
+    }
+
     /// Files that are there if the machine lets programs use such a device, also in containers.
-    pub(super) const fn nodes(self) -> &'static [&'static str] {
+    const fn nodes(self) -> &'static [&'static str] {
         match self {
             Platform::Cuda => &["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvmap", "/dev/dxg"],
             Platform::Hip => &["/dev/kfd"],
