@@ -1,4 +1,4 @@
-//! A stand-in for the drivers of devices, for tests on machines without a GPU: for CUDA's driver, and for HIP's runtime ([`hip`]). The crates
+//! A stand-in for the drivers of devices, for tests on machines without a GPU: for CUDA's driver, and for HIP's runtime (`hip`). The crates
 //! `cuda-double` and `hip-double` make a library of it that is named as the one or the other is.
 //!
 //! It has several devices, whose memory the processor cannot touch: each allocation is a memfd that is mapped twice, without access at the

@@ -1,5 +1,5 @@
 //! Devices of CUDA and of HIP, by their drivers' own interfaces, which are loaded at run time: one code for both, on a table of functions that
-//! each of them fills ([`api`]). Users' pointers are classified by the driver, and its copies go on streams of our own, so that no stream of the
+//! each of them fills ([`mod@api`]). Users' pointers are classified by the driver, and its copies go on streams of our own, so that no stream of the
 //! program waits for them, nor they for one.
 
 mod api;
@@ -89,7 +89,7 @@ pub(crate) fn look(platform: Platform) {
 /// The driver's functions, if its library is in the process. On a machine without such a device the names of the libraries that were loaded tell
 /// that there is none: the linker would look for each of the driver's names in all its folders.
 fn loaded(platform: Platform) -> Option<Api> {
-    let may_be = platform.has_nodes() || any_loaded(|path| platform.is_library(path));
+    let may_be = platform.has_nodes() || any_loaded(|path| platform.may_be(path));
     may_be.then(|| Api::find(platform, false)).flatten()
 }
 

@@ -33,10 +33,15 @@ impl Platform {
         }
     }
 
-    /// True if a library of this path is the driver: the name of the file has whatever version.
-    pub(super) fn is_library(self, path: &CStr) -> bool {
+    /// True if a library of this path may be the driver, by the name of its file. The linker knows libraries by the name in them as well, which
+    /// need not be that of the file.
+    pub(super) fn may_be(self, path: &CStr) -> bool {
         let file = path.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        self.libraries().last().is_some_and(|name| file.starts_with(name.to_bytes()))
+        let begins: &[u8] = match self {
+            Platform::Cuda => b"libcuda",
+            Platform::Hip => b"libamdhip64",
+        };
+        file.starts_with(begins)
     }
 
     /// True if the machine lets programs use such a device.
