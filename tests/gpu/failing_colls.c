@@ -14,7 +14,7 @@ static int rank, ranks, failed_here;
 static void fail(int error)
 {
     void (*from_now_on)(const char *, int);
-    *(void **)&from_now_on = dlsym(cuda_library, "banyan_double_fail");
+    *(void **)&from_now_on = dlsym(driver_library, "banyan_double_fail");
     if (!from_now_on) {
         fprintf(stderr, "this driver does not fail when it is told\n");
         exit(78);

@@ -69,7 +69,7 @@ static void launch(const char *name, device_ptr samples, device_ptr weights, dev
     void *parameters[] = {&a, &b, &c, &step};
     uintptr_t function;
     cuda("cuModuleGetFunction", (uintptr_t)&function, module, (uintptr_t)name);
-    *(void **)&start = dlsym(cuda_library, "cuLaunchKernel");
+    *(void **)&start = driver_function("cuLaunchKernel");
     CHECK(start(function, 4, 1, 1, THREADS, 1, 1, 0, 0, parameters, NULL) == 0);
 }
 
