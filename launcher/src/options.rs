@@ -1,8 +1,8 @@
 //! The command line: clap's table of options, and the parsing of arguments by it.
 
 use std::ffi::OsString;
-use std::mem::ManuallyDrop;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use banyan_pmi::MOST_RANKS;
@@ -240,9 +240,11 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
     if arguments == [crate::measure::YIELDS] {
         return Ok(Command::Yield);
     }
-    // It lives as long as the process: to free its many pieces would take 15 us of each start.
-    let mut table = ManuallyDrop::new(table());
-    let mut segments = read_configfile(split(arguments, &table), &table)?.into_iter();
+    // It stays as long as the process: to free its many pieces would take 15 us of each start.
+    static TABLE: Mutex<Option<clap::Command>> = Mutex::new(None);
+    let mut kept = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let table = kept.get_or_insert_with(table);
+    let mut segments = read_configfile(split(arguments, table), table)?.into_iter();
     let first = segments.next().unwrap_or_default();
     let mut parsed = match table.try_get_matches_from_mut(for_clap(&first)) {
         Ok(mut matches) => First::from_arg_matches_mut(&mut matches).map_err(|error| wrong(&error))?,
@@ -266,7 +268,7 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
     let mut programs = vec![(parsed.local, first.program)];
     for segment in segments {
         let later = Later::try_parse_from(for_clap(&segment));
-        let later = later.map_err(|error| wrong_later(&error, &table))?;
+        let later = later.map_err(|error| wrong_later(&error, table))?;
         programs.push((later.local, segment.program));
         last_options.push(segment.options);
     }

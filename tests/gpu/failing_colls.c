@@ -19,8 +19,8 @@ static void fail(int error)
         fprintf(stderr, "this driver does not fail when it is told\n");
         exit(78);
     }
-    from_now_on("cuMemcpyAsync", error);
-    from_now_on("cuMemcpy", error);
+    from_now_on(is_hip() ? "hipMemcpyAsync" : "cuMemcpyAsync", error);
+    from_now_on(is_hip() ? "hipMemcpy" : "cuMemcpy", error);
 }
 
 /* A collective of long data on devices, which is waited for, or whose request is given. */
@@ -55,7 +55,7 @@ static void ended(int kind, int bad, int code)
     CHECK(class_of(code) == MPI_ERR_OTHER);
     int told = strstr(text, who) != NULL;
     if (rank == bad) {
-        told = told && strstr(text, names[kind] + 1) && strstr(text, "CUDA device") && strstr(text, "says");
+        told = told && strstr(text, names[kind] + 1) && strstr(text, is_hip() ? "HIP device" : "CUDA device") && strstr(text, "says");
         failed_here++;
     }
     if (!told)

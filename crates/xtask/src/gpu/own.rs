@@ -88,8 +88,8 @@ fn between_processes(project: &Project, library: &Library, driver: &Driver, tall
 fn variables(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
     let program = built(project, library, "variables")?;
     for ipc in ["64K", "off"] {
-        let job =
-            driver.job(library, 2, &program, Fabric::SHM)?.arg("cuda").arg(ipc).env("BANYAN_GPU_IPC", ipc);
+        let job = driver.job(library, 2, &program, Fabric::SHM)?;
+        let job = job.arg(driver.platform().setting()).arg(ipc).env("BANYAN_GPU_IPC", ipc);
         let checked = passed_mapping(job, ipc != "off").map(drop);
         tally.check(&format!("MPI_T variables of devices, BANYAN_GPU_IPC is {ipc}"), checked);
     }
