@@ -72,8 +72,8 @@ int main(int argc, char **argv)
                 OK(MPI_Sendrecv((void *)buffer, 1000, MPI_BYTE, 1 - rank, 0, (void *)(buffer + 1000), 1000, MPI_BYTE, 1 - rank, 0, MPI_COMM_WORLD,
                                 MPI_STATUS_IGNORE));
             }
-            /* The credit may not be enough for the longest one. */
-            if (late && lengths[i] == MOST)
+            /* The credit may not be enough for the longest ones, whose sends would wait for receives that come later. */
+            if (late && lengths[i] > 20000)
                 continue;
             OK(MPI_Barrier(MPI_COMM_WORLD));
             messages(buffer, lengths[i], late);
