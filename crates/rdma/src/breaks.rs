@@ -55,12 +55,12 @@ impl Rdma {
         let mut work = 0;
         for peer in std::mem::take(&mut self.breaking) {
             let Some(end) = self.links.end(peer) else { continue };
+            let (under_way, late) = (end.posted + end.moving, end.flushes_in_vain());
             let Some(breaking) = &mut end.breaking else { continue };
-            let under_way = end.posted + end.moving;
             if breaking.given_back {
                 self.renew_broken(peer);
             } else {
-                breaking.given_back = under_way == 0 || breaking.since.elapsed() > FLUSH;
+                breaking.given_back = under_way == 0 || late;
                 let waits = !breaking.given_back;
                 self.breaking.push(peer);
                 if waits {

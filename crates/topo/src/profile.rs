@@ -157,12 +157,17 @@ impl Profile {
         let intel = std::arch::x86_64::__cpuid(0).ebx == u32::from_le_bytes(*b"Genu");
         #[cfg(not(target_arch = "x86_64"))]
         let intel = false;
-        if intel { XEON } else { EPYC }
+        Profile::of_maker(intel)
     }
 
     /// The built-in profile for a processor, as `/sys/devices/system/cpu/modalias` describes it.
     pub fn of_processor(modalias: &str) -> Profile {
-        if modalias.contains("ven0000") { XEON } else { EPYC }
+        Profile::of_maker(modalias.contains("ven0000"))
+    }
+
+    /// The built-in profile for processors of Intel's, or else of others.
+    fn of_maker(intel: bool) -> Profile {
+        if intel { XEON } else { EPYC }
     }
 
     /// The names of all built-in profiles.
