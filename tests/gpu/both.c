@@ -2,6 +2,7 @@
  * that of the other one must be refused. BANYAN_TEST_DRIVER must not say hip: CUDA's functions are called by device.h, HIP's here. */
 #include "../c/check.h"
 #include "device.h"
+#include "kinds.h"
 
 #include <mpi-ext.h>
 
@@ -13,17 +14,6 @@ static int hip(const char *name, uintptr_t a, uintptr_t b, uintptr_t c)
     *(void **)&function = dlsym(hip_library, name);
     CHECK(function != NULL);
     return function(a, b, c);
-}
-
-static int kinds(const char *word)
-{
-    MPI_Info info;
-    char value[200] = "";
-    int len = sizeof value, flag = 0;
-    OK(MPI_Comm_get_info(MPI_COMM_WORLD, &info));
-    OK(MPI_Info_get_string(info, "mpi_memory_alloc_kinds", &len, value, &flag));
-    OK(MPI_Info_free(&info));
-    return strstr(value, word) != NULL;
 }
 
 static int move(const void *from, void *to)
@@ -57,7 +47,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     CHECK(MPIX_Query_cuda_support() == with_cuda && MPIX_Query_hip_support() == with_hip);
-    CHECK(kinds("cuda:device") == with_cuda && kinds("rocm:device") == with_hip);
+    CHECK(kinds_have("cuda:device") == with_cuda && kinds_have("rocm:device") == with_hip);
     if (with_cuda)
         OK(move(word, (void *)on_cuda));
     else

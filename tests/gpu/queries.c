@@ -3,6 +3,7 @@
  * what is on a device must not be passed. */
 #include "../c/check.h"
 #include "device.h"
+#include "kinds.h"
 
 #include <mpi-ext.h>
 
@@ -12,18 +13,6 @@ static int seen(void)
     int cuda = MPIX_Query_cuda_support(), hip = MPIX_Query_hip_support();
     CHECK((is_hip() ? cuda : hip) == 0);
     return is_hip() ? hip : cuda;
-}
-
-static int kinds_have(const char *word)
-{
-    MPI_Info info;
-    char value[200] = "";
-    int len = sizeof value, flag = 0;
-    OK(MPI_Comm_get_info(MPI_COMM_WORLD, &info));
-    OK(MPI_Info_get_string(info, "mpi_memory_alloc_kinds", &len, value, &flag));
-    OK(MPI_Info_free(&info));
-    CHECK(flag && strstr(value, "mpi") && strstr(value, "system"));
-    return strstr(value, word) != NULL;
 }
 
 int main(int argc, char **argv)

@@ -173,6 +173,7 @@ fn program(project: &Project, bin: &Path, source: &str) -> Unit {
         "tests/c/large.h",
         "tests/c/forbid.h",
         "tests/gpu/device.h",
+        "tests/gpu/kinds.h",
         "tests/gpu/on_device.h",
     ]
     .map(|header| project.file(header))
