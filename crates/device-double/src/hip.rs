@@ -112,6 +112,7 @@ driver! {
     fn hipHostRegister = "hipHostRegister" (world, pointer: usize, len: usize, flags: c_uint) {
         world.cuMemHostRegister(pointer, len, flags)
     }
+    fn hipHostUnregister = "hipHostUnregister" (world, pointer: usize) { world.cuMemHostUnregister(pointer) }
     fn hipMemGetAddressRange = "hipMemGetAddressRange" (world, start: *mut usize, len: *mut usize, pointer: usize) {
         world.cuMemGetAddressRange(start, len, pointer)
     }

@@ -21,8 +21,7 @@ struct Pool {
 static POOL: Mutex<Pool> = Mutex::new(Pool { free: Vec::new(), made: 0 });
 
 /// A bounce buffer in use, by its address. It goes back to the pool with the last buffer on it.
-#[derive(Debug)]
-pub(crate) struct Bounce(usize);
+struct Bounce(usize);
 
 impl Drop for Bounce {
     fn drop(&mut self) {
@@ -47,7 +46,11 @@ impl Buffer {
             return None;
         };
         stats::count(&stats::BOUNCED);
-        Some(Buffer::owned(address as *mut u8, BOUNCE_BUFFER, Arc::new(Owner::Bounce(Bounce(address)))))
+        Some(Buffer::owned(
+            address as *mut u8,
+            BOUNCE_BUFFER,
+            Arc::new(Owner::Kept(Box::new(Bounce(address)))),
+        ))
     }
 }
 

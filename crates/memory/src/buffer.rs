@@ -3,8 +3,8 @@
 use std::alloc::Layout;
 use std::sync::Arc;
 
-use crate::bounce::Bounce;
 use crate::device::Device;
+use crate::shared::Keeper;
 use crate::small_copy::{SMALL, small_copy};
 
 /// What memory is made of: who may touch it.
@@ -46,7 +46,7 @@ pub struct Buffer {
 /// Who the memory belongs to, if it is not a user's on the host.
 pub(crate) enum Owner {
     Heap(#[expect(dead_code, reason = "is freed with its owner")] Allocation),
-    Bounce(#[expect(dead_code, reason = "goes back to the pool with its owner")] Bounce),
+    Kept(#[expect(dead_code, reason = "is dropped with its owner")] Keeper),
     Device(Box<dyn Device>),
 }
 
@@ -54,7 +54,7 @@ impl Owner {
     /// The device whose memory it is.
     pub(crate) fn device(&self) -> Option<&dyn Device> {
         match self {
-            Owner::Heap(_) | Owner::Bounce(_) => None,
+            Owner::Heap(_) | Owner::Kept(_) => None,
             Owner::Device(device) => Some(&**device),
         }
     }
@@ -135,6 +135,11 @@ impl Buffer {
     /// True if the memory is there for as long as the buffer is; otherwise as its maker promised.
     pub fn keeps_memory(&self) -> bool {
         self.owner.is_some()
+    }
+
+    /// True if there is another buffer on the same memory, and the memory is there as long as any.
+    pub fn is_shared(&self) -> bool {
+        self.owner.as_ref().is_some_and(|owner| Arc::strong_count(owner) > 1)
     }
 
     pub(crate) fn owner(&self) -> Option<&Arc<Owner>> {

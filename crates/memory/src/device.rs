@@ -51,10 +51,13 @@ pub(crate) trait Device: Send + Sync + UnwindSafe + RefUnwindSafe {
         Ok(())
     }
 
-    /// Has its driver pin memory of the host that stays, so that copies from and to it are quick; false if it does not.
+    /// Has its driver pin memory of the host that stays mapped while it is pinned, so that copies from and to it are quick; false if it does not.
     fn pin(&self, _address: *mut u8, _len: usize) -> bool {
         false
     }
+
+    /// Undoes what [`Device::pin`] did.
+    fn unpin(&self, _address: *mut u8) {}
 
     /// Starts a kernel on values for its parameters, and returns a number for it, as [`Device::copy`] does.
     ///

@@ -34,6 +34,6 @@ pub use gpu::{Gpus, current_device, look_for, sees};
 pub use kernel::{Arg, Launch, Module};
 pub use lock::{EngineGuard, EngineLock, Refused, Serialized};
 pub use scratch::Scratch;
-pub use shared::{Exported, Imported};
+pub use shared::{Exported, Imported, Keeper, Pinned, count_handed};
 pub use simulated::SimulatedDevice;
 pub use stats::{DeviceCounter, DeviceStats, device_counters, device_stats, why_no_kernels};

@@ -1,10 +1,13 @@
-//! Memory of devices that another process of the host has allocated: its driver gives handles to it.
+//! Memory that processes of a host share: that of devices which another one has allocated, to which its driver gives handles, and the host's, which
+//! the drivers of both pin.
 
+use std::any::Any;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use crate::buffer::Owner;
 use crate::device::{self, DeviceFailure};
-use crate::{Buffer, stats};
+use crate::{Buffer, forked, stats};
 
 /// How another process reaches an allocation of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,6 +76,53 @@ impl Drop for Imported {
             device.close(self.memory.first());
         }
     }
+}
+
+/// What is to happen to memory of the host when the last buffer on it goes happens as this is dropped.
+pub type Keeper = Box<dyn Any + Send + Sync + UnwindSafe + RefUnwindSafe>;
+
+/// Memory of the host that the driver of a device has pinned for as long as this is there, so that copies from and to it are quick.
+#[derive(Debug)]
+pub struct Pinned {
+    owner: Arc<Owner>,
+    address: usize,
+}
+
+impl Buffer {
+    /// `len` bytes of the host's memory, with what is dropped with the last buffer on them.
+    ///
+    /// # Safety
+    /// The bytes are valid for reads and writes until `keeper` is dropped.
+    pub unsafe fn kept(origin: *mut u8, len: usize, keeper: Keeper) -> Buffer {
+        Buffer::owned(origin, len, Arc::new(Owner::Kept(keeper)))
+    }
+
+    /// Has the driver of the device whose memory this is pin `len` bytes of the host's; `None` if it does not, or this is no memory of a device.
+    ///
+    /// # Safety
+    /// The bytes stay mapped until what is returned is dropped.
+    pub unsafe fn pin(&self, address: *mut u8, len: usize) -> Option<Pinned> {
+        let owner = self.device_owner()?;
+        if !owner.device()?.pin(address, len) {
+            stats::count(&stats::HANDOVER_NOT_PINNED);
+            return None;
+        }
+        Some(Pinned { owner: owner.clone(), address: address as usize })
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // A child after fork has no driver.
+        if let Some(device) = self.owner.device().filter(|_| !forked()) {
+            device.unpin(self.address as *mut u8);
+        }
+    }
+}
+
+/// So many bytes of a message have gone, or come, in memory that both processes share.
+pub fn count_handed(bytes: usize) {
+    stats::add(&stats::HANDED_BYTES, bytes);
 }
 
 pub(crate) fn no_device() -> DeviceFailure {

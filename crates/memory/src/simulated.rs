@@ -38,6 +38,8 @@ struct State {
     /// Kernels that were started.
     launched: u64,
     fails: bool,
+    /// Ranges of the host's memory that are pinned.
+    pinned: Vec<usize>,
     started: u64,
     under_way: Vec<UnderWay>,
     find: Option<Find>,
@@ -102,6 +104,7 @@ impl SimulatedDevice {
             copies: 0,
             launched: 0,
             fails: false,
+            pinned: vec![],
             started: 0,
             under_way: vec![],
             find: None,
@@ -153,6 +156,11 @@ impl SimulatedDevice {
     /// Copies fail from now on, those that are under way, too.
     pub fn fail(&self) {
         self.driver.lock().fails = true;
+    }
+
+    /// Ranges of the host's memory that are pinned for it now.
+    pub fn pinned(&self) -> usize {
+        self.driver.lock().pinned.len()
     }
 
     /// Kernels that were started.
@@ -231,6 +239,20 @@ impl Device for Arc<Driver> {
         assert_eq!(sizes, lens, "parameters of {:?}", launch.name);
         state.launched += 1;
         Ok(state.start(Work::Kernel { kernel, grid: launch.grid, block: launch.block, values }))
+    }
+
+    fn pin(&self, address: *mut u8, _len: usize) -> bool {
+        let mut state = self.lock();
+        if !state.fails {
+            state.pinned.push(address as usize);
+        }
+        !state.fails
+    }
+
+    fn unpin(&self, address: *mut u8) {
+        let mut state = self.lock();
+        let at = state.pinned.iter().position(|&pinned| pinned == address as usize);
+        state.pinned.swap_remove(at.expect("what is unpinned was pinned"));
     }
 
     fn allocate(&self, len: usize) -> Result<(*mut u8, usize), DeviceFailure> {

@@ -50,6 +50,10 @@ counters! {
     bounced BOUNCED, "pieces", "Pieces of long messages, of up to 512 KiB, that went by way of a bounce buffer.";
     bounce_refused BOUNCE_REFUSED, "pieces", "Pieces for which no bounce buffer was free, so that memory was not pinned, or copies were waited for.";
     bounce_not_pinned BOUNCE_NOT_PINNED, "buffers", "Bounce buffers that the driver has not pinned: copies are slower there.";
+    handed_bytes HANDED_BYTES, "bytes",
+        "Bytes of long messages that went by way of a handover buffer, which both processes of the host share, counted at either end.";
+    handover_not_pinned HANDOVER_NOT_PINNED, "buffers",
+        "Handover buffers that a driver has not pinned: a sender takes bounce buffers instead, and copies of a receiver are slower there.";
     kernels KERNELS, "kernels", "Kernels that were started.";
     kernels_refused KERNELS_REFUSED, "kernels", "Those that did not start: the host did their work.";
 }

@@ -13,8 +13,8 @@ use banyan_shm::Shm;
 #[cfg(feature = "sim")]
 use banyan_transport::sim::SimFabric;
 use banyan_transport::{
-    Access, Atomic, Caps, Fabric, Head, Joining, Member, NotStarted, Order, Peer, Port, Refusal,
-    RegisterError, Remote, Sent, Sink, Token, Transfer, Wake,
+    Access, Atomic, Caps, Fabric, Handed, Handover, Head, Joining, Member, NotStarted, Order, Peer, Port,
+    Refusal, RegisterError, Remote, Sent, Sink, Token, Transfer, Wake,
 };
 
 use crate::business_cards;
@@ -511,6 +511,22 @@ impl Port for Ports {
 
     fn reads_devices(&mut self, peer: Peer) -> bool {
         self.by(peer).is_some_and(|fabric| fabric.reads_devices(peer))
+    }
+
+    fn handover(&mut self, peer: Peer, near: &Buffer) -> Option<Handover> {
+        self.by(peer)?.handover(peer, near)
+    }
+
+    fn hand_over(&mut self, peer: Peer, head: &Head, handover: &Handover, len: usize) -> Result<(), Refusal> {
+        self.by(peer).ok_or(Refusal::Down)?.hand_over(peer, head, handover, len)
+    }
+
+    fn is_returned(&mut self, peer: Peer, number: u32) -> bool {
+        self.by(peer).is_none_or(|fabric| fabric.is_returned(peer, number))
+    }
+
+    fn handed(&mut self, peer: Peer, handed: Handed, near: &Buffer) -> Option<Buffer> {
+        self.by(peer)?.handed(peer, handed, near)
     }
 
     fn put(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {

@@ -5,10 +5,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use banyan_memory::{Buffer, MemoryKind};
+use banyan_memory::{Buffer, MemoryKind, count_handed};
 use banyan_transport::{
-    Access, Caps, Fabric, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sink, Token, Transfer,
-    Wake,
+    Access, Caps, Fabric, Handed, Handover, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sink,
+    Token, Transfer, Wake,
 };
 
 use crate::arena::{self, Arena};
@@ -16,6 +16,7 @@ use crate::attachment::{Attachment, Way};
 use crate::devices::{self, Devices};
 use crate::doorbell::{Doorbell, SleepMode};
 use crate::error::Error;
+use crate::handover::{self, Handovers};
 use crate::layout::{MOST_RANKS, arena_stride};
 use crate::options::{Options, Stats};
 use crate::peer_map::PeerMap;
@@ -46,6 +47,8 @@ pub struct Shm {
     // The rings point into the segment that `attachment` holds.
     pub(crate) outgoing: Vec<Outgoing>,
     pub(crate) incoming: Vec<Incoming>,
+    /// Memory that is handed to peers, and what they have handed to this rank; drivers have pinned parts of the segment.
+    handovers: Handovers,
     pub(crate) attachment: Arc<Attachment>,
     pub(crate) peers: PeerMap,
     /// The senders whose rings every poll reads.
@@ -78,6 +81,7 @@ impl Shm {
         Ok(Shm {
             outgoing: peers.iter().map(|_| Outgoing::Unopened).collect(),
             incoming: peers.iter().map(|_| Incoming::default()).collect(),
+            handovers: Handovers::new(),
             attachment: Arc::new(attachment),
             peers: PeerMap::new(peers),
             hot: Vec::new(),
@@ -339,6 +343,31 @@ impl Port for Shm {
         self.devices.reclaim(peer, token);
     }
 
+    fn handover(&mut self, _peer: Peer, near: &Buffer) -> Option<Handover> {
+        self.handovers.take(&self.attachment, near)
+    }
+
+    fn hand_over(&mut self, peer: Peer, head: &Head, handover: &Handover, len: usize) -> Result<(), Refusal> {
+        let to = self.peers.index(peer).ok_or(Refusal::Down)?;
+        let number = handover.number;
+        self.handovers.give(&self.attachment, number, to);
+        let sent = self.send_short(peer, head, &Handed { number, len: len as u32 }.encode());
+        match sent {
+            Ok(()) => count_handed(len),
+            Err(_) => Handovers::take_back(&self.attachment, number),
+        }
+        sent
+    }
+
+    fn is_returned(&mut self, _peer: Peer, number: u32) -> bool {
+        !handover::is_with_peer(&self.attachment, self.attachment.me, number)
+    }
+
+    fn handed(&mut self, peer: Peer, handed: Handed, near: &Buffer) -> Option<Buffer> {
+        let from = self.peers.index(peer)? as u32;
+        self.handovers.find(&self.attachment, (from, handed), near)
+    }
+
     fn get(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {
         match self.peers.index(peer) {
             Some(index) if devices::is_key(remote.key) => {
@@ -372,6 +401,7 @@ impl Fabric for Shm {
     fn peer_died(&mut self, peer: Peer, cause: &str) {
         if let Some(index) = self.peers.index(peer) {
             self.lose(index, cause.to_owned());
+            self.handovers.peer_died(&self.attachment, index);
         }
     }
 

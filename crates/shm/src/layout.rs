@@ -1,9 +1,11 @@
 //! Where things lie in a segment: a pure function of its size and of the number of ranks.
 //!
-//! Header, one block per rank, a table of pairs, rings, then the pages for arenas. A segment is a sparse file: what no
+//! Header, one block per rank, a table of pairs, rings, handover buffers, then the pages for arenas. A segment is a sparse file: what no
 //! rank touches takes no memory. So there is a ring for every directed pair and none can ever be missing; but a pair gets
 //! the next free ring on its first contact, and the table says which. The rings in use lie close together, and their
 //! memory grows with the pairs that talk.
+
+use banyan_memory::BOUNCE_BUFFER;
 
 use crate::ring::{INLINE, LINE, max_body};
 use crate::swap::{BLOCK, MOST};
@@ -39,6 +41,12 @@ const RINGS_AT_MOST: usize = 8 << 30;
 /// have numbers of 32 bits.
 pub(crate) const MOST_RANKS: u32 = 20_000;
 
+/// The most handover buffers of a rank: as many as a word has bits.
+const HANDOVERS: usize = 64;
+
+/// The most bytes that all handover buffers of a segment take.
+const HANDOVERS_AT_MOST: usize = 1 << 30;
+
 /// Number of arenas that fit into a segment of the recommended size, if all are for all ranks.
 const ARENAS: usize = 64;
 
@@ -52,6 +60,8 @@ pub(crate) struct Layout {
     pub(crate) elements: u32,
     /// Bytes of a ring's data ring.
     pub(crate) data_bytes: u64,
+    /// Handover buffers of each rank.
+    handovers: u32,
     /// Bytes for arenas.
     pub(crate) arena_bytes: usize,
 }
@@ -59,16 +69,21 @@ pub(crate) struct Layout {
 impl Layout {
     /// The best layout that fits into `size` bytes; `Err` is the least size that would suffice.
     pub(crate) fn of(size: usize, ranks: u32) -> Result<Self, usize> {
-        let need = |(elements, data, _): (u32, u64, usize), arenas: usize| {
-            rings_end(ranks, elements, data) + arenas * arena_stride(ranks)
+        let need = |(elements, data, _): (u32, u64, usize), arenas: usize, handovers: u32| {
+            rings_end(ranks, elements, data) + handover_bytes(ranks, handovers) + arenas * arena_stride(ranks)
         };
-        // Room for all arenas goes before larger rings. Where even the smallest rings leave less, one arena suffices.
-        let best = |arenas| RINGS.into_iter().find(|&rings| need(rings, arenas) <= size);
-        let Some((elements, data_bytes, _)) = best(ARENAS).or_else(|| best(1)) else {
+        // Room for all arenas, and for handover buffers, goes before larger rings. Where even the smallest rings leave less, one arena suffices.
+        let best = |arenas, handovers| {
+            let rings = RINGS.into_iter().find(|&rings| need(rings, arenas, handovers) <= size)?;
+            Some((rings, handovers))
+        };
+        let choices = [(ARENAS, handovers(ranks)), (ARENAS, 0), (1, 0)];
+        let best = choices.into_iter().find_map(|(arenas, handovers)| best(arenas, handovers));
+        let Some(((elements, data_bytes, _), handovers)) = best else {
             return Err(Self::least(ranks));
         };
-        let arena_bytes = size - rings_end(ranks, elements, data_bytes);
-        Ok(Self { ranks, block_bytes: block_stride(ranks), elements, data_bytes, arena_bytes })
+        let arena_bytes = size - rings_end(ranks, elements, data_bytes) - handover_bytes(ranks, handovers);
+        Ok(Self { ranks, block_bytes: block_stride(ranks), elements, data_bytes, handovers, arena_bytes })
     }
 
     /// The least size of a segment for so many ranks.
@@ -85,7 +100,8 @@ impl Layout {
             data <= longest && all <= most
         };
         let &(elements, data, _) = RINGS.iter().find(modest).unwrap_or(&RINGS[RINGS.len() - 1]);
-        rings_end(ranks, elements, data) + ARENAS * arena_stride(ranks)
+        let handovers = handover_bytes(ranks, handovers(ranks));
+        rings_end(ranks, elements, data) + handovers + ARENAS * arena_stride(ranks)
     }
 
     /// Offset of a rank's block.
@@ -130,10 +146,35 @@ impl Layout {
         max_body(self.data_bytes)
     }
 
-    /// Offset of the pages for arenas.
-    pub(crate) fn arenas(&self) -> usize {
+    /// How many handover buffers each rank has.
+    pub(crate) fn handovers(&self) -> u32 {
+        self.handovers
+    }
+
+    /// Offset of a handover buffer of a rank; `None` if there are not so many.
+    pub(crate) fn handover(&self, rank: u32, number: u32) -> Option<usize> {
+        let before = rank as usize * self.handovers as usize + number as usize;
+        let is_there = rank < self.ranks && number < self.handovers;
+        is_there.then(|| self.handovers_at() + before * BOUNCE_BUFFER)
+    }
+
+    fn handovers_at(&self) -> usize {
         rings_end(self.ranks, self.elements, self.data_bytes)
     }
+
+    /// Offset of the pages for arenas.
+    pub(crate) fn arenas(&self) -> usize {
+        self.handovers_at() + handover_bytes(self.ranks, self.handovers)
+    }
+}
+
+/// Handover buffers of a rank where there is room for all: with many ranks each has fewer.
+fn handovers(ranks: u32) -> u32 {
+    (HANDOVERS_AT_MOST / BOUNCE_BUFFER / ranks as usize).min(HANDOVERS) as u32
+}
+
+fn handover_bytes(ranks: u32, of_each: u32) -> usize {
+    ranks as usize * of_each as usize * BOUNCE_BUFFER
 }
 
 /// The longest data ring that is of use. A line of a ring comes from the other core's private cache if it is still there, and out of
@@ -246,7 +287,7 @@ mod tests {
             let layout = Layout::of(size, ranks).expect("it fits");
             assert!(layout.arena_bytes >= ARENAS * arena_stride(ranks), "{ranks} ranks: {layout:?}");
             assert!(layout.max_body() >= 4096, "{ranks} ranks: {layout:?}");
-            assert!(ranks > 128 || size <= 6 << 30, "{ranks} ranks: {size}");
+            assert!(ranks > 128 || size <= 7 << 30, "{ranks} ranks: {size}");
             assert!(size >> 32 <= PAGE, "{ranks} ranks: pages have numbers of 32 bits");
         }
         let sizes = [(12, 512), (13, 128), (128, 128), (256, 64), (512, 16), (1000, 16), (4096, 16)];
@@ -268,6 +309,14 @@ mod tests {
             [4, 5, 6, 7, 8, 9, 12].map(|ranks| of(ranks, Some(2048))),
             [4096, 2048, 2048, 1024, 1024, 512, 512]
         );
+    }
+
+    #[test]
+    fn each_rank_has_handover_buffers_where_there_is_room() {
+        let of = |size, ranks| Layout::of(size, ranks).expect("fits").handovers();
+        let recommended = |ranks| of(Layout::recommended(ranks, None), ranks);
+        assert_eq!([1, 2, 32, 128, 1000, 2048, 4096].map(recommended), [64, 64, 64, 16, 2, 1, 0]);
+        assert_eq!([2, 32].map(|ranks| of(Layout::least(ranks), ranks)), [0, 0]);
     }
 
     #[test]
@@ -305,6 +354,13 @@ mod tests {
                 assert!(at >= end && at.is_multiple_of(PAGE));
                 end = at + ring_stride(layout.elements, layout.data_bytes);
             }
+            for (rank, number) in (0..ranks).flat_map(|rank| (0..layout.handovers()).map(move |n| (rank, n)))
+            {
+                let at = layout.handover(rank, number).expect("it is there");
+                assert!(at >= end && at.is_multiple_of(PAGE));
+                end = at + BOUNCE_BUFFER;
+            }
+            assert_eq!([layout.handover(0, layout.handovers()), layout.handover(ranks, 0)], [None; 2]);
             assert!(layout.arenas() >= end && layout.arenas().is_multiple_of(PAGE));
         }
     }

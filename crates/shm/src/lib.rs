@@ -45,6 +45,8 @@ mod error;
 #[cfg(not(loom))]
 mod fabric;
 #[cfg(not(loom))]
+mod handover;
+#[cfg(not(loom))]
 mod member;
 #[cfg(not(loom))]
 mod options;

@@ -55,6 +55,9 @@ pub(crate) struct Identity {
     pub(crate) socket: AtomicU64,
     /// The rank whose memory that process writes at this moment, plus 1; 0: none.
     pub(crate) writes: AtomicU32,
+    /// A bit for each of the rank's handover buffers that a peer has (see `handover.rs`). What peers still have when a later process
+    /// attaches, they return to it.
+    pub(crate) handed: AtomicU64,
 }
 
 /// A bit per group of 64 inbound bits: set if one of them may be set. The groups follow.

@@ -193,6 +193,43 @@ impl Atomic {
     }
 }
 
+/// Memory of the host that a process fills for a peer of the same host, and that the peer empties: both have pinned it for their devices, so that no
+/// processor copies.
+#[derive(Debug)]
+pub struct Handover {
+    /// The memory. It is this process's as long as a buffer on it is there, and the peer's, too, once it was handed over.
+    pub memory: Buffer,
+    /// What the peer finds it by.
+    pub number: u32,
+    /// Less than half of what this process has of it is free.
+    pub scarce: bool,
+}
+
+/// The body of a frame that hands memory over ([`Port::hand_over`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Handed {
+    /// [`Handover::number`].
+    pub number: u32,
+    /// Bytes that are there, from the first one on.
+    pub len: u32,
+}
+
+impl Handed {
+    /// Bytes of it.
+    pub const BYTES: usize = 8;
+
+    /// Little-endian: number, length.
+    pub fn encode(self) -> [u8; Self::BYTES] {
+        (u64::from(self.number) | u64::from(self.len) << 32).to_le_bytes()
+    }
+
+    /// Reads what [`Handed::encode`] wrote; `None` if the body is shorter.
+    pub fn decode(body: &[u8]) -> Option<Handed> {
+        let both = u64::from_le_bytes(*body.first_chunk()?);
+        Some(Handed { number: both as u32, len: (both >> 32) as u32 })
+    }
+}
+
 /// Kinds of memory, as a set.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(transparent)]
@@ -299,6 +336,39 @@ pub trait Port {
     /// both, so that either call may refuse.
     fn reads_devices(&mut self, _peer: Peer) -> bool {
         false
+    }
+
+    /// Memory to fill for `peer` ([`banyan_memory::BOUNCE_BUFFER`] bytes) by copies from `near` and memory like it. `None`: there is none now, or its driver
+    /// does not pin it.
+    fn handover(&mut self, _peer: Peer, _near: &Buffer) -> Option<Handover> {
+        None
+    }
+
+    /// Sends `head` and a [`Handed`], so that `peer` finds the first `len` bytes of such memory, which nobody writes to until it was
+    /// [returned](Port::is_returned).
+    ///
+    /// # Errors
+    /// [`Refusal`]: the frame was not sent.
+    fn hand_over(
+        &mut self,
+        _peer: Peer,
+        _head: &Head,
+        _handover: &Handover,
+        _len: usize,
+    ) -> Result<(), Refusal> {
+        Err(Refusal::Down)
+    }
+
+    /// True if `peer` has no more what was handed over to it under this number, of which this process keeps a buffer. When a peer returns some, this process is
+    /// woken as by a frame.
+    fn is_returned(&mut self, _peer: Peer, _number: u32) -> bool {
+        true
+    }
+
+    /// The memory that `peer` has handed over, for copies to `near` and memory like it. It is returned when the last buffer on it goes. `None`: the peer
+    /// has handed over nothing of that kind.
+    fn handed(&mut self, _peer: Peer, _handed: Handed, _near: &Buffer) -> Option<Buffer> {
+        None
     }
 
     /// Writes the bytes of `local`, one buffer after the other, to a registered range of `peer`, or a part of it, of the same

@@ -27,6 +27,7 @@ banyan_transport::conformance!(late, |n| conformance::without_cards(ends(
         get: OneSided::Later,
         put: OneSided::Later,
         atomics: OneSided::Later,
+        handovers: 5,
         ..Options::default()
     }
 )));

@@ -117,6 +117,7 @@ functions! {
     cuda_copy_on = "cuMemcpyAsync" | "" (to: DevicePointer, from: DevicePointer, bytes: usize, stream: Handle);
     hip_copy_on = "" | "hipMemcpyAsync" (to: DevicePointer, from: DevicePointer, bytes: usize, kind: c_int, stream: Handle);
     host_register = "cuMemHostRegister_v2" | "hipHostRegister" (pointer: *mut c_void, bytes: usize, flags: c_uint);
+    host_unregister = "cuMemHostUnregister" | "hipHostUnregister" (pointer: *mut c_void);
     host_alloc = "cuMemHostAlloc" | "" (address: *mut DevicePointer, bytes: usize, flags: c_uint);
     host_free = "cuMemFreeHost" | "" (address: DevicePointer);
     alloc = "cuMemAlloc_v2" | "hipMalloc" (pointer: *mut DevicePointer, bytes: usize);

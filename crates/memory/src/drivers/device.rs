@@ -254,10 +254,16 @@ impl Device for DriverDevice {
 
     fn pin(&self, address: *mut u8, len: usize) -> bool {
         let pinned = self.within(|| {
-            // SAFETY: memory that stays; the driver refuses what it cannot pin.
+            // SAFETY: memory that stays mapped until `unpin`; the driver refuses what it cannot pin.
             unsafe { self.api.host_register(address.cast(), len, api::REGISTER_PORTABLE) }
         });
         pinned.is_ok()
+    }
+
+    fn unpin(&self, address: *mut u8) {
+        // Where the context is gone so is what was pinned in it.
+        // SAFETY: memory that `pin` has pinned, and that nothing copies any more.
+        let _ = self.within(|| unsafe { self.api.host_unregister(address.cast()) });
     }
 
     unsafe fn launch(&self, launch: &Launch<'_>, values: &[Value<'_>]) -> Result<u64, DeviceFailure> {

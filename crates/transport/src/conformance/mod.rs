@@ -5,6 +5,7 @@
 //! need none. Single tests take factories of endpoints that know each other. Tests that depend on chance print their seed.
 
 mod contact;
+mod handovers;
 mod lent;
 mod one_sided;
 mod sleeps;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 use banyan_memory::{Buffer, HeapBuffer, SimulatedDevice};
 
 pub use contact::{business_cards, down, gone_before_contact, introduced, without_cards};
+pub use handovers::handovers;
 pub use lent::memory_is_lent_until_told;
 pub use one_sided::{atomics, puts, reads};
 pub use sleeps::{
@@ -34,7 +36,7 @@ macro_rules! conformance {
             use super::*;
             #[test] fn business_cards() { $crate::conformance::business_cards(&$strangers); }
             $crate::conformance!(all, |n| $crate::conformance::introduced(($strangers)(n)); in_order_once_and_whole, back_pressure,
-                many_peers, interleavings, two_threads, memory_is_lent_until_told, reads, puts, atomics, sleep_misses_nothing,
+                many_peers, interleavings, two_threads, memory_is_lent_until_told, handovers, reads, puts, atomics, sleep_misses_nothing,
                 a_sleep_on_the_descriptor_misses_nothing, sleep_ends_at_the_deadline, polls_only_when_woken, unsent);
         }
     };
@@ -55,6 +57,7 @@ pub fn run<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
     interleavings(make);
     two_threads(make);
     memory_is_lent_until_told(make);
+    handovers(make);
     reads(make);
     puts(make);
     atomics(make);

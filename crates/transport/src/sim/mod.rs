@@ -17,16 +17,16 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use banyan_memory::Buffer;
+use banyan_memory::{BOUNCE_BUFFER, Buffer, HeapBuffer};
 
 pub use clock::{Clock, LinkCost};
 pub use options::{OneSided, Options};
-use state::{Action, Body, End, Frame, Link, News, Pending, State, bytes_of};
+use state::{Action, Body, End, Frame, Handing, Link, News, Pending, State, bytes_of};
 
 use crate::random::Random;
 use crate::{
-    Access, Atomic, Caps, Fabric, Head, Kinds, Order, Peer, Port, Refusal, RegisterError, Remote, Sent, Sink,
-    Token, Transfer, Wake,
+    Access, Atomic, Caps, Fabric, Handed, Handover, Head, Kinds, Order, Peer, Port, Refusal, RegisterError,
+    Remote, Sent, Sink, Token, Transfer, Wake,
 };
 
 /// The network: makes endpoints, breaks links, tells what is under way.
@@ -48,6 +48,7 @@ impl Net {
             ends: (0..n).map(|_| End::default()).collect(),
             registered: HashMap::new(),
             keys: 0,
+            handovers: HashMap::new(),
             sent: 0,
             ports_free: HashMap::new(),
             options,
@@ -90,6 +91,16 @@ impl Net {
                 .ends
                 .iter()
                 .all(|e| e.held.is_empty() && e.sent.is_empty() && e.pending.is_empty() && e.lost.is_empty())
+    }
+
+    /// Handover buffers that are in use, or with peers.
+    pub fn handovers(&self) -> usize {
+        let state = self.0.lock();
+        state
+            .handovers
+            .values()
+            .filter(|handing| handing.filled.is_shared() || !handing.is_returned())
+            .count()
     }
 
     /// Frames accepted so far.
@@ -283,6 +294,45 @@ impl Port for SimFabric {
 
     fn withdraw(&mut self, _peer: Peer, remote: Remote) {
         self.shared.lock().registered.remove(&remote.key);
+    }
+
+    fn handover(&mut self, _peer: Peer, _near: &Buffer) -> Option<Handover> {
+        let (mut state, me) = (self.shared.lock(), self.me);
+        state.handovers.retain(|_, handing| handing.filled.is_shared() || !handing.is_returned());
+        let numbers = 0..state.options.handovers as u32;
+        let number = numbers.clone().find(|number| !state.handovers.contains_key(&(me, *number)))?;
+        let filled = HeapBuffer::zeroed(BOUNCE_BUFFER);
+        let new = Handing { filled: filled.clone(), copy: None, found: false };
+        state.handovers.insert((me, number), new);
+        let free = numbers.clone().filter(|number| !state.handovers.contains_key(&(me, *number))).count();
+        Some(Handover { memory: filled, number, scarce: 2 * free < numbers.len() })
+    }
+
+    fn hand_over(&mut self, peer: Peer, head: &Head, handover: &Handover, len: usize) -> Result<(), Refusal> {
+        let number = handover.number;
+        let set = |copy: Option<(usize, Buffer)>| {
+            let mut state = self.shared.lock();
+            let handing = state.handovers.get_mut(&(self.me, number)).expect("it is the caller's");
+            assert!(handing.copy.is_none() || copy.is_none(), "it is handed over once");
+            handing.copy = copy;
+        };
+        let copy = HeapBuffer::copy_of(&bytes_of(&[handover.memory.slice(0, len)]));
+        set(Some((peer.0 as usize, copy)));
+        let body = Handed { number, len: len as u32 }.encode();
+        self.send(peer, head, Order::Ordered, || Body::Bytes(body.to_vec())).inspect_err(|_| set(None))
+    }
+
+    fn is_returned(&mut self, _peer: Peer, number: u32) -> bool {
+        self.shared.lock().handovers.get(&(self.me, number)).is_none_or(Handing::is_returned)
+    }
+
+    fn handed(&mut self, peer: Peer, handed: Handed, _near: &Buffer) -> Option<Buffer> {
+        let mut state = self.shared.lock();
+        let handing = state.handovers.get_mut(&(peer.0 as usize, handed.number))?;
+        let (to, copy) = handing.copy.as_ref()?;
+        let right = *to == self.me && copy.len() == handed.len as usize && !handing.found;
+        handing.found |= right;
+        right.then(|| copy.clone())
     }
 
     fn get(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {

@@ -25,6 +25,8 @@ pub struct Options {
     pub put: OneSided,
     /// How [`Port::atomic`] ends.
     pub atomics: OneSided,
+    /// Handover buffers that each endpoint has at a time, of which all take copies of devices.
+    pub handovers: usize,
     /// A registration is refused once in so many times (0: never).
     pub refuse_registration_once_in: u32,
     /// Longest delay of a frame or a one-sided transfer, ticks. With 0 it arrives at the next poll.
@@ -56,6 +58,7 @@ impl Default for Options {
             prefers_get: false,
             put: OneSided::AtOnce,
             atomics: OneSided::AtOnce,
+            handovers: 0,
             refuse_registration_once_in: 0,
             max_delay: 8,
             batch: 16,

@@ -17,6 +17,8 @@ pub(super) struct State {
     pub(super) ends: Vec<End>,
     pub(super) registered: HashMap<u64, (Buffer, Access)>,
     pub(super) keys: u64,
+    /// Memory that is handed over, by who has filled it and its number.
+    pub(super) handovers: HashMap<(usize, u32), Handing>,
     pub(super) sent: u64,
     /// With a clock: when each port is free again. Those of endpoints come before those of nodes.
     pub(super) ports_free: HashMap<usize, u64>,
@@ -75,6 +77,19 @@ pub(super) struct End {
     pub(super) bell: Option<(UnixStream, UnixStream)>,
     /// Endpoints by whether their business card is here; those without have been named by `wanted`.
     pub(super) has_card: HashMap<usize, bool>,
+}
+
+/// A handover buffer: what its process fills, and a copy for the peer it was handed over to, which that one has found or not.
+pub(super) struct Handing {
+    pub(super) filled: Buffer,
+    pub(super) copy: Option<(usize, Buffer)>,
+    pub(super) found: bool,
+}
+
+impl Handing {
+    pub(super) fn is_returned(&self) -> bool {
+        self.copy.as_ref().is_none_or(|(_, copy)| self.found && !copy.is_shared())
+    }
 }
 
 /// The body of a frame that has not left yet.
