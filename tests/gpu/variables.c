@@ -1,13 +1,15 @@
 /* What tools are told of devices by MPI_T: settings as control variables, and what is counted of a long message from device to device, for each
- * handle and session by itself. The arguments are the values that BANYAN_GPU and BANYAN_GPU_IPC have; "off": the message goes by bounce buffers. */
+ * handle and session by itself. The arguments are the values that BANYAN_GPU and BANYAN_GPU_IPC have, and by which way messages go: "ipc", "handover" buffers or
+ * "bounce" buffers. */
 #include "../c/check.h"
 #include "device.h"
 
-enum { BYTES = 3 << 20, VARIABLES = 5 };
+enum { BYTES = 3 << 20, VARIABLES = 6 };
 
-static const char *const names[VARIABLES] = {"gpu_ipc_reads", "gpu_ipc_bytes", "gpu_bytes_between", "gpu_bounced", "gpu_copies"};
+static const char *const names[VARIABLES] = {"gpu_ipc_reads", "gpu_ipc_bytes", "gpu_bytes_between", "gpu_bounced", "gpu_copies", "gpu_handed_bytes"};
 
 static device_ptr memory;
+static int by_ipc, by_handover;
 
 static void message(void)
 {
@@ -58,7 +60,7 @@ static unsigned long long value(MPI_T_pvar_session session, MPI_T_pvar_handle ha
 }
 
 /* So many messages are counted, and nothing else. */
-static void counted(MPI_T_pvar_session session, MPI_T_pvar_handle handles[], int messages, int by_ipc)
+static void counted(MPI_T_pvar_session session, MPI_T_pvar_handle handles[], int messages)
 {
     int receives = my_rank(MPI_COMM_WORLD) == 1;
     unsigned long long reads = by_ipc && receives ? (unsigned long long)messages : 0, bounced = value(session, handles[3]);
@@ -66,7 +68,8 @@ static void counted(MPI_T_pvar_session session, MPI_T_pvar_handle handles[], int
     CHECK(value(session, handles[0]) == reads);
     CHECK(value(session, handles[1]) == reads * BYTES);
     CHECK(value(session, handles[2]) == reads * BYTES);
-    CHECK(by_ipc ? bounced == 0 : bounced >= (unsigned long long)messages * (BYTES >> 19));
+    CHECK(by_ipc || by_handover ? bounced == 0 : bounced >= (unsigned long long)messages * (BYTES >> 19));
+    CHECK(value(session, handles[5]) == (by_handover ? (unsigned long long)messages * BYTES : 0));
     CHECK((copies > 0) == (messages > 0 && (!by_ipc || receives)));
 }
 
@@ -75,8 +78,9 @@ int main(int argc, char **argv)
     MPI_T_pvar_handle first[VARIABLES], second[VARIABLES];
     unsigned long long now = 0;
     int level;
-    CHECK(argc == 3);
-    int by_ipc = strcmp(argv[2], "off") != 0;
+    CHECK(argc == 4);
+    by_ipc = strcmp(argv[3], "ipc") == 0;
+    by_handover = strcmp(argv[3], "handover") == 0;
     OK(MPI_T_init_thread(MPI_THREAD_SINGLE, &level));
     MPI_Init(&argc, &argv);
     CHECK(strcmp(setting("BANYAN_GPU"), argv[1]) == 0);
@@ -87,29 +91,29 @@ int main(int argc, char **argv)
 
     /* Only what is started counts. */
     message();
-    counted(one, first, 0, by_ipc);
+    counted(one, first, 0);
     OK(MPI_T_pvar_start(one, MPI_T_PVAR_ALL_HANDLES));
     message();
-    counted(one, first, 1, by_ipc);
+    counted(one, first, 1);
     OK(MPI_T_pvar_start(two, MPI_T_PVAR_ALL_HANDLES));
     OK(MPI_T_pvar_start(one, first[0]));
     message();
-    counted(one, first, 2, by_ipc);
-    counted(two, second, 1, by_ipc);
+    counted(one, first, 2);
+    counted(two, second, 1);
     OK(MPI_T_pvar_stop(one, MPI_T_PVAR_ALL_HANDLES));
     message();
-    counted(one, first, 2, by_ipc);
-    counted(two, second, 2, by_ipc);
+    counted(one, first, 2);
+    counted(two, second, 2);
     OK(MPI_T_pvar_start(one, MPI_T_PVAR_ALL_HANDLES));
     message();
-    counted(one, first, 3, by_ipc);
+    counted(one, first, 3);
 
     /* Handles begin anew each by itself. */
     OK(MPI_T_pvar_reset(one, MPI_T_PVAR_ALL_HANDLES));
-    counted(one, first, 0, by_ipc);
+    counted(one, first, 0);
     message();
-    counted(one, first, 1, by_ipc);
-    counted(two, second, 4, by_ipc);
+    counted(one, first, 1);
+    counted(two, second, 4);
     OK(MPI_T_pvar_readreset(two, second[4], &now));
     CHECK((now > 0) == (!by_ipc || my_rank(MPI_COMM_WORLD) == 1));
     CHECK(value(two, second[4]) == 0);

@@ -53,7 +53,10 @@ impl P2p {
             (read.end, read.rest) = (from, Some(Rest { granted: memory, arrived: 0, unreadable: false }));
         }
         let grant = Some(Grant { from, exposed: (memory.addr, memory.key) });
-        self.owe(message.peer, Cts { id, room: message.accepted, grant }.reply(message.sender));
+        self.owe(
+            message.peer,
+            Cts { id, room: message.accepted, grant, to_device: false }.reply(message.sender),
+        );
         // Before this process reads, so that both copy at the same time.
         self.send_replies(port, message.peer);
         from == 0
@@ -104,7 +107,7 @@ impl P2p {
             recv.step = RecvStep::AwaitPieces(Box::new(Pieces { message, received, granted: None, staged }));
             let link = self.peers.at(message.peer, &mut self.credit_pool);
             link.withdrawals.push(granted);
-            self.owe(message.peer, Cts { id, room, grant: None }.reply(message.sender));
+            self.owe(message.peer, Cts { id, room, grant: None, to_device: false }.reply(message.sender));
         } else if read.done == read.end {
             self.owe(message.peer, Reply::bare(Kind::Fin, message.sender, 0));
             self.received_all(id, &message);

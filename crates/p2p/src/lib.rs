@@ -30,6 +30,8 @@
 //! * Memory of a device is never waited for in a rendezvous: its driver copies pieces to bounce buffers ahead of the frames that carry
 //!   them, the first ones while the reply is awaited, and a piece whose copy is not over is pending, as one is that the fabric has no room
 //!   for (`staging`). No fragments follow such an RTS.
+//! * Where both processes share memory (`Port::handover`), pieces from or to a device lie there, and are *handed over* in place of DATA: the
+//!   receiver's device, or the receiver, copies them from there, and the memory is the sender's again (`staging`, `handed`).
 //! * Pieces of long messages may leave straight from the user's memory after the call ([`banyan_transport::Sent::Started`]):
 //!   the send is complete when the fabric has told that it needs the memory of none any more (`lent`).
 //! * If the fabric is *busy*, the request queues with its peer, and all later envelopes to this peer behind it.
@@ -94,6 +96,7 @@ mod credit;
 mod failed;
 mod flow;
 mod grants;
+mod handed;
 mod held;
 mod landing;
 mod lent;

@@ -33,6 +33,8 @@ pub(crate) enum Misbehaved {
     DataOverrun,
     /// A body is said to be in memory that was not named for it.
     NotLanded,
+    /// Memory is said to have bytes of a message, and was not handed over.
+    NotHanded,
     /// A reply names a send to another process.
     ForeignSend,
     /// A reply names a send that awaits none.
@@ -63,6 +65,7 @@ impl Misbehaved {
             Self::ForeignReceive => "it sent data to a receive that is matched with another process",
             Self::DataOverrun => "it sent more data than the receive awaited",
             Self::NotLanded => "its data were written to memory that was not named for them",
+            Self::NotHanded => "it sent data in memory that it has not handed over",
             Self::ForeignSend => "it answered a message that was sent to another process",
             Self::ReplyUnasked => "it answered a message that awaits no answer",
             Self::GrantTooLong => "it asked for more bytes than the message has",

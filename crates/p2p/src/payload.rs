@@ -63,6 +63,14 @@ pub(crate) fn scatter(data: &Data, at: u64, from: &Buffer, len: usize) {
     }
 }
 
+/// Writes all bytes of `from`, memory of the host, to `data`, which is the host's, too, from its byte `at` on.
+pub(crate) fn unpack_from(data: &Data, at: u64, from: &Buffer) {
+    match data.piece() {
+        Some((memory, start)) => memory.copy_from(start + at as isize, from, 0, from.len()),
+        None => scatter(data, at, from, from.len()),
+    }
+}
+
 /// A copy of `data` in memory of this crate's own, from byte `from` on; the bytes before are zero. `None` if there is no
 /// memory for it.
 pub(crate) fn copy_from(data: &Data, from: u64) -> Option<Data> {

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use banyan_datatype::Data;
-use banyan_transport::{Caps, Head, Order, Peer, Port, Refusal, Remote, Sent, Token};
+use banyan_transport::{Caps, Handover, Head, Order, Peer, Port, Refusal, Remote, Sent, Token};
 
 use crate::credit::{CreditPool, Loan};
+use crate::handed::HandedPiece;
 use crate::long::LongMessages;
 use crate::payload;
 use crate::request::Reply;
@@ -47,6 +48,8 @@ pub(crate) struct Link {
     pub(crate) open_rts: Option<OpenRts>,
     /// Receives of which all is here, and devices have not yet copied all.
     pub(crate) staged: VecDeque<u64>,
+    /// Pieces of messages in memory that the peer has handed over, for the next [`crate::P2p::progress`]. They are taken though the peer is gone.
+    pub(crate) handed: VecDeque<HandedPiece>,
     /// The receive that has the whole message of which the beginning has arrived.
     pub(crate) landing: Option<u64>,
     /// Exposed ranges that the peer needs no longer.
@@ -105,6 +108,7 @@ impl Link {
             heard: true,
             open_rts: None,
             staged: VecDeque::new(),
+            handed: VecDeque::new(),
             landing: None,
             withdrawals: Vec::new(),
             reclaims: Vec::new(),
@@ -156,6 +160,7 @@ impl Link {
             && self.reads.is_empty()
             && self.granted.is_empty()
             && self.staged.is_empty()
+            && self.handed.is_empty()
             && self.withdrawals.is_empty()
             && self.reclaims.is_empty())
     }
@@ -208,6 +213,20 @@ impl Link {
         let sent = port.send_from(self.peer, &head, (memory, start + at as isize, len), token, order)?;
         self.loan.returned(head.aux);
         Ok(sent)
+    }
+
+    /// Hands over the first `len` bytes of some memory, with the credit that is owed.
+    pub(crate) fn post_handover(
+        &mut self,
+        port: &mut impl Port,
+        head: Head,
+        handover: &Handover,
+        len: usize,
+    ) -> Result<(), Refusal> {
+        let aux = self.loan.returnable();
+        port.hand_over(self.peer, &Head { aux, ..head }, handover, len)?;
+        self.loan.returned(aux);
+        Ok(())
     }
 
     /// Sends a frame whose body `fill` writes, and the credit that is owed.

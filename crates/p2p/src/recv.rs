@@ -253,8 +253,10 @@ impl P2p {
             return debug_assert!(false, "both callers have just found the receive under way");
         };
         recv.step = RecvStep::AwaitPieces(Box::new(Pieces { message, received, granted: None, staged }));
+        let to_device = staging::is_staged(&recv.data);
         if ask {
-            self.owe(message.peer, Cts { id, room: message.accepted, grant: None }.reply(message.sender));
+            let cts = Cts { id, room: message.accepted, grant: None, to_device };
+            self.owe(message.peer, cts.reply(message.sender));
         }
     }
 

@@ -109,6 +109,8 @@ pub(crate) struct Granted {
     /// The receiver reads the bytes before from `region`, and answers again.
     pub(crate) more: bool,
     pub(crate) region: Option<Remote>,
+    /// The receiver's memory is a device's.
+    pub(crate) to_device: bool,
     /// What a device has copied ahead of the frames that are to carry it, if the data are a device's.
     pub(crate) staged: Option<Box<Outgoing>>,
 }

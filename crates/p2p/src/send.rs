@@ -145,7 +145,7 @@ impl P2p {
     pub(crate) fn flush(&mut self, port: &mut impl Port, peer: Peer) -> usize {
         let mut done = self.withdraw(port, peer);
         let caps = port.caps(peer);
-        done += self.start_reads(port, peer, &caps) + self.await_devices(peer);
+        done += self.start_reads(port, peer, &caps) + self.take_handed(port, peer) + self.await_devices(peer);
         let parts = [
             Self::send_replies,
             Self::send_held,
@@ -294,7 +294,7 @@ impl P2p {
             }
             // A device's bytes are fetched while the answer is awaited.
             SendStep::AwaitReply { region: None, staged, .. } if staging::is_staged(data) => {
-                staged.get_or_insert_with(|| Outgoing::new(data.len())).begin(data);
+                staged.get_or_insert_with(|| Outgoing::new(data.len())).begin(port, peer, data);
             }
             SendStep::AwaitReply { region: None, sent, .. } if link.held.is_empty() => {
                 let most = data.len().min(caps.eager as u64).min(u32::MAX.into());
@@ -340,6 +340,7 @@ impl P2p {
                     // The receiver hears of it.
                     return (frames + 1, false);
                 }
+                DataSent::Handed(sent) => return (frames + sent, false),
                 // The device is at work: this process does not sleep meanwhile.
                 DataSent::Pending(sent) => return (frames + sent + 1, false),
             }
@@ -483,6 +484,8 @@ enum DataSent {
     All(usize),
     /// Nothing more leaves now.
     Blocked(usize),
+    /// As much as may be is in memory that was handed over; when the peer returns it this process is woken.
+    Handed(usize),
     /// The next bytes are not there yet: a device copies them.
     Pending(usize),
     /// And it has failed.
@@ -505,8 +508,8 @@ fn send_data(
         debug_assert!(false, "a send in the queue of granted ones was granted");
         return DataSent::All(0);
     };
-    let Granted { to, room, sent, staged, .. } = &mut **granted;
-    if staging::is_staged(&send.data) {
+    let Granted { to, room, sent, staged, to_device, .. } = &mut **granted;
+    if *to_device || staging::is_staged(&send.data) {
         staged.get_or_insert_with(|| Outgoing::new(send.data.len()));
     }
     // At least four frames, so that both sides copy at the same time, where the fabric takes frames of any length.
@@ -522,11 +525,24 @@ fn send_data(
         if frames == most {
             return DataSent::Blocked(frames);
         }
-        let next = staged.as_mut().map_or(Next::Direct, |staged| staged.next(&send.data, *sent, *room));
+        let next = staged
+            .as_mut()
+            .map_or(Next::Direct, |staged| staged.next(port, link.peer, &send.data, (*sent, *room)));
         let (data, len) = match next {
             Next::Direct => ((&send.data, *sent, len), len),
             Next::Pending => return DataSent::Pending(frames),
             Next::Failed(failure) => return DataSent::Failed(failure),
+            Next::Handed => return DataSent::Handed(frames),
+            Next::HandOver(handover, len) => {
+                let head = wire::control(Kind::Handed, *to, *sent);
+                if link.post_handover(port, head, handover, len as usize).is_err() {
+                    return DataSent::Blocked(frames);
+                }
+                staged.as_mut().into_iter().for_each(|staged| staged.handed_over());
+                *sent += len;
+                frames += 1;
+                continue;
+            }
             Next::Staged(bounce, at, there) => {
                 let len = len.min(there as usize);
                 ((bounce, at, len), len)

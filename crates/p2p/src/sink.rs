@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use banyan_memory::Buffer;
-use banyan_transport::{Class, Head, Outcome, Peer, Sink, Token};
+use banyan_transport::{Class, Handed, Head, Outcome, Peer, Sink, Token};
 
 use crate::bypass::BypassedReceive;
 use crate::credit;
@@ -84,7 +84,7 @@ impl P2p {
 
     /// A peer that misbehaved is down.
     #[cold]
-    fn refuse(&mut self, peer: Peer, cause: Misbehaved) {
+    pub(crate) fn refuse(&mut self, peer: Peer, cause: Misbehaved) {
         self.stats.misbehaved += 1;
         self.peer_down(peer, cause.text());
     }
@@ -129,6 +129,10 @@ impl P2p {
             Kind::Written => self.written(peer, head.ctx, wire::wide(head)),
             Kind::Prefer => self.preferred(peer, head),
             Kind::Unsent => self.unsent(peer, head.ctx),
+            Kind::Handed => {
+                let handed = Handed::decode(body).ok_or(Misbehaved::ShortBody)?;
+                self.handed(peer, head.ctx, wire::wide(head), handed)
+            }
             Kind::AnnounceMore => {
                 self.announce_more(peer);
                 Ok(())
@@ -372,7 +376,7 @@ impl P2p {
             debug_assert!(false, "a waiting send awaits a reply");
             return Err(Misbehaved::ReplyUnasked);
         };
-        let Cts { id: to, room, .. } = cts;
+        let Cts { id: to, room, to_device, .. } = cts;
         let sent = cts.grant.map_or(sent.into(), |grant| grant.from);
         if sent > room && cts.grant.is_some() {
             return Err(Misbehaved::GrantTooLong);
@@ -380,8 +384,17 @@ impl P2p {
         let more = cts.grant.is_some() && sent > 0;
         let kept = region.filter(|_| more);
         let staged = staged.take();
-        let granted =
-            Granted { to, room, sent, grant: cts.grant, started: false, more, region: kept, staged };
+        let granted = Granted {
+            to,
+            room,
+            sent,
+            grant: cts.grant,
+            started: false,
+            more,
+            region: kept,
+            to_device,
+            staged,
+        };
         send.step = SendStep::PushGranted(Box::new(granted));
         let link = self.peers.at(peer, &mut self.credit_pool);
         link.announced -= u32::from(counted);

@@ -1,6 +1,9 @@
 //! Pieces of long messages between memory of a device and frames, by way of bounce buffers ([`Buffer::bounce_buffer`]): the device copies some while
 //! frames carry others. Nothing here waits: a piece whose copy is not over stays pending, and whoever makes progress asks again.
 //!
+//! Where the peer reaches memory of this process's that is for that ([`Port::handover`]), a piece goes there instead, and no frame carries it: the memory is
+//! handed over. So it is with pieces from the host to a device, which the processor copies there.
+//!
 //! Where all of these are in use a sender takes other memory, one piece at a time, and a receiver has bytes copied as they come, which is
 //! waited for: a sender may hold bounce buffers until its receiver comes, so nobody waits for one. What a device fails in ends the message, and
 //! not the call that finds out.
@@ -11,11 +14,14 @@ use std::ops::Range;
 use banyan_datatype::Data;
 use banyan_datatype::device::Copies;
 use banyan_memory::{BOUNCE_BUFFER, Buffer, DeviceFailure, HeapBuffer, bounce_buffers_left};
+use banyan_transport::{Handover, Peer, Port};
 
 use crate::payload;
 
 /// Bounce buffers of one message at a time: the device fills one, another one is full, and frames leave from a third.
 const MOST: usize = 3;
+/// Those that it has where they are handed over, with those that its receiver has not returned.
+const MOST_HANDED: usize = 2 * MOST;
 /// The fewest bytes that a device copies at a time, where the message has so many: each copy costs some microseconds.
 const LEAST: u64 = 1 << 16;
 /// Bounce buffers that messages leave to others while their receivers have not answered.
@@ -44,6 +50,8 @@ pub(crate) struct Outgoing {
     failed: Option<DeviceFailure>,
     /// Without gaps.
     pieces: VecDeque<Piece>,
+    /// What the receiver has and has not returned.
+    handed: Vec<Handover>,
     /// What one copy brings.
     unit: u64,
 }
@@ -54,6 +62,8 @@ struct Piece {
     at: u64,
     len: u64,
     bounce: Data,
+    /// What that lies in, if it is to be handed over.
+    handover: Option<Handover>,
     copies: Copies,
     /// All is there.
     over: bool,
@@ -74,6 +84,10 @@ pub(crate) fn at_once(data: &Data) -> Result<Data, DeviceFailure> {
 pub(crate) enum Next<'a> {
     /// A bounce buffer, in which so many of them follow this byte.
     Staged(&'a Data, u64, u64),
+    /// All of this memory's first bytes, which is to be handed over ([`Outgoing::handed_over`]).
+    HandOver(&'a Handover, u64),
+    /// The receiver has as much as it may have at a time.
+    Handed,
     /// The device copies them.
     Pending,
     /// The device has not copied them.
@@ -85,49 +99,71 @@ pub(crate) enum Next<'a> {
 impl Outgoing {
     /// Nothing is fetched of a message of `total` bytes.
     pub(crate) fn new(total: u64) -> Box<Outgoing> {
-        Box::new(Outgoing { failed: None, pieces: VecDeque::with_capacity(MOST), unit: unit(total) })
+        let pieces = VecDeque::with_capacity(MOST);
+        Box::new(Outgoing { failed: None, pieces, handed: Vec::new(), unit: unit(total) })
     }
 
     /// Nothing comes of a message, for this reason, and its memory is not touched.
     pub(crate) fn failed(failure: DeviceFailure) -> Box<Outgoing> {
-        Box::new(Outgoing { failed: Some(failure), pieces: VecDeque::new(), unit: LEAST })
+        Box::new(Outgoing { failed: Some(failure), ..*Self::new(0) })
     }
 
     /// Fetches the first bytes of a message before its receiver has asked for them, unless too many do that.
-    pub(crate) fn begin(&mut self, data: &Data) {
-        if bounce_buffers_left() > SPARE {
-            self.fetch(data, 0, data.len(), 1);
+    pub(crate) fn begin(&mut self, port: &mut impl Port, peer: Peer, data: &Data) {
+        let mut handover = port.handover(peer, data.buffer()).filter(|handover| !handover.scarce);
+        if handover.is_some() || bounce_buffers_left() > SPARE {
+            self.fetch(data, (0, data.len()), 1, &mut || handover.take());
         }
     }
 
-    /// Fetches bytes from `at` on, up to `end`, into bounce buffers of which `most` are in use at a time.
-    fn fetch(&mut self, data: &Data, at: u64, end: u64, most: usize) {
-        while self.pieces.len() < most {
+    /// Fetches bytes from `at` on, up to `end`, into memory to be handed over or bounce buffers, of which `most` are in use at a time.
+    fn fetch(
+        &mut self,
+        data: &Data,
+        (at, end): (u64, u64),
+        most: usize,
+        handover: &mut dyn FnMut() -> Option<Handover>,
+    ) {
+        while self.pieces.len() < most && self.pieces.len() + self.handed.len() < MOST_HANDED {
             let at = self.pieces.back().map_or(at, |last| last.at + last.len);
             let len = self.unit.min(end.saturating_sub(at));
             if len == 0 {
                 return;
             }
-            let bounce = match bounce_buffer(data) {
-                Some(bounce) => bounce,
-                None if self.pieces.is_empty() => HeapBuffer::zeroed(len as usize),
-                None => return,
+            let handover = handover();
+            let bounce = match &handover {
+                Some(handover) => handover.memory.clone(),
+                None if !is_staged(data) => return,
+                None => match bounce_buffer(data) {
+                    Some(bounce) => bounce,
+                    None if self.pieces.is_empty() => HeapBuffer::zeroed(len as usize),
+                    None => return,
+                },
             };
             let bounce = Data::bytes(bounce.slice(0, len as usize));
             match DeviceFailure::caught(|| bounce.start_copy(0, data, at, len)) {
-                Ok(copies) => self.pieces.push_back(Piece { at, len, bounce, copies, over: false }),
+                Ok(copies) => self.pieces.push_back(Piece { at, len, bounce, handover, copies, over: false }),
                 Err(failure) => return self.failed = Some(failure),
             }
         }
     }
 
     /// Where the bytes from `at` on come from, of which all up to `end` are wanted. What lies before them is not asked for again.
-    pub(crate) fn next(&mut self, data: &Data, at: u64, end: u64) -> Next<'_> {
+    pub(crate) fn next(
+        &mut self,
+        port: &mut impl Port,
+        peer: Peer,
+        data: &Data,
+        (at, end): (u64, u64),
+    ) -> Next<'_> {
         while self.pieces.front().is_some_and(|first| first.at + first.len <= at) {
             self.pieces.pop_front();
         }
+        self.handed.retain(|handover| !port.is_returned(peer, handover.number));
         if self.failed.is_none() {
-            self.fetch(data, at, end, MOST);
+            // What the processor copies is over at once, so that the receiver is to have it before more is copied.
+            let most = if is_staged(data) { MOST } else { 1 };
+            self.fetch(data, (at, end), most, &mut || port.handover(peer, data.buffer()));
         }
         let front = self.pieces.front_mut().filter(|first| !first.over);
         match front.map_or(Ok(()), |first| {
@@ -137,12 +173,21 @@ impl Outgoing {
             Err(failure) => self.failed = Some(failure),
         }
         match (self.pieces.front(), self.failed.take()) {
-            (Some(first), None) if first.over => {
-                Next::Staged(&first.bounce, at - first.at, first.at + first.len - at)
-            }
             (_, Some(failure)) => Next::Failed(failure),
-            _ => Next::Pending,
+            (Some(first), None) if first.over => match &first.handover {
+                Some(handover) if first.at == at => Next::HandOver(handover, first.len.min(end - at)),
+                _ => Next::Staged(&first.bounce, at - first.at, first.at + first.len - at),
+            },
+            (Some(_), None) => Next::Pending,
+            (None, None) if self.handed.is_empty() => Next::Direct,
+            (None, None) => Next::Handed,
         }
+    }
+
+    /// The receiver has been told of the first of the pieces.
+    pub(crate) fn handed_over(&mut self) {
+        let handover = self.pieces.pop_front().and_then(|first| first.handover);
+        self.handed.extend(handover);
     }
 }
 
@@ -155,6 +200,8 @@ pub(crate) struct Incoming(Option<Box<Parts>>);
 struct Parts {
     runs: Vec<Run>,
     copies: Vec<Copies>,
+    /// Pieces that count as here, and lie in memory that has not been looked at yet.
+    handed: usize,
     /// Why a device has not copied all; the first reason.
     failed: Option<DeviceFailure>,
 }
@@ -240,6 +287,21 @@ impl Incoming {
         }
     }
 
+    /// A piece is here in memory that was handed over, which [`Incoming::take`] is to bring.
+    pub(crate) fn await_handed(&mut self) {
+        self.parts().handed += 1;
+    }
+
+    /// Copies that piece to `data`, from its byte `at` on, or starts to.
+    pub(crate) fn take(&mut self, data: &Data, at: u64, piece: &Buffer) {
+        let parts = self.parts();
+        parts.handed -= 1;
+        match is_staged(data) {
+            true => parts.copy(data, at, piece, piece.len() as u64),
+            false => payload::unpack_from(data, at, piece),
+        }
+    }
+
     /// Starts to copy the first `len` bytes of memory of the host to `data`, from its byte `at` on.
     pub(crate) fn copy(&mut self, data: &Data, at: u64, from: &Buffer, len: u64) {
         self.parts().copy(data, at, from, len);
@@ -254,7 +316,7 @@ impl Parts {
             !over.unwrap_or_else(|failure| self.fails(failure))
         });
         self.copies = copies;
-        self.copies.is_empty() && self.runs.is_empty()
+        self.copies.is_empty() && self.runs.is_empty() && self.handed == 0
     }
 
     fn is_full(&mut self) -> bool {

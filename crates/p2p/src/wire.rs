@@ -25,9 +25,9 @@ pub(crate) enum Kind {
     /// The receiver matches it, or keeps it as unexpected; once it is matched, the receiver reads the sender's memory,
     /// sends [`Kind::Cts`], or lets the fragments come.
     Rts = 2,
-    /// Receiver to sender: clear to send. `ctx` id of the send; body: [`Cts`], whose `from` is in `a` and `b`. The sender sends
-    /// the bytes that are asked for as [`Kind::Data`], or writes them to the receiver's memory and sends [`Kind::Written`]. If that is
-    /// not all of the message, another answer follows.
+    /// Receiver to sender: clear to send. `ctx` id of the send; body: [`Cts`], whose `from` is in `a` and `b`, or else whether the receiver's
+    /// memory is a device's. The sender sends the bytes that are asked for as [`Kind::Data`] or [`Kind::Handed`], or writes them to the receiver's
+    /// memory and sends [`Kind::Written`]. If that is not all of the message, another answer follows.
     Cts = 3,
     /// Sender to receiver: bytes that a CTS asked for. `ctx` id of the receive, `a` and `b` low and high half of the
     /// offset; body: payload. The receiver unpacks them.
@@ -62,6 +62,9 @@ pub(crate) enum Kind {
     Prefer = 14,
     /// Sender to receiver: the bytes that a CTS asked for cannot be had from the sender's device. `ctx` id of the receive, which ends.
     Unsent = 15,
+    /// Sender to receiver: bytes that a CTS asked for, in memory that both share. `ctx` id of the receive, `a` and `b` low and high half of the
+    /// offset; body: [`banyan_transport::Handed`]. The receiver copies them from there.
+    Handed = 16,
 }
 
 impl Kind {
@@ -85,6 +88,7 @@ impl Kind {
             Written,
             Prefer,
             Unsent,
+            Handed,
         ]
         .get(value as usize)
         .copied()
@@ -213,6 +217,8 @@ pub(crate) struct Cts {
     pub(crate) room: u64,
     /// Where the sender may write those from byte `from` on.
     pub(crate) grant: Option<Grant>,
+    /// They go to memory of a device. With a grant they do not.
+    pub(crate) to_device: bool,
 }
 
 /// Memory of a receive that its sender may write.
@@ -229,7 +235,8 @@ impl Cts {
 
     /// The frame, to send `id`.
     pub(crate) fn reply(&self, id: u64) -> Reply {
-        let Grant { from, exposed: (addr, key) } = self.grant.unwrap_or(Grant { from: 0, exposed: (0, 0) });
+        let none = Grant { from: self.to_device.into(), exposed: (0, 0) };
+        let Grant { from, exposed: (addr, key) } = self.grant.unwrap_or(none);
         let mut out = [0; Self::MOST];
         for (out, word) in out.chunks_exact_mut(8).zip([self.id, self.room, addr, key]) {
             out.copy_from_slice(&word.to_le_bytes());
@@ -241,7 +248,9 @@ impl Cts {
     /// Reads a frame.
     pub(crate) fn decode(head: &Head, body: &[u8]) -> Result<Cts, Misbehaved> {
         let grant = || Some(Grant { from: wide(head), exposed: (word(body, 16)?, word(body, 24)?) });
-        let fields = || Some(Cts { id: word(body, 0)?, room: word(body, 8)?, grant: grant() });
+        let grant = grant();
+        let to_device = grant.is_none() && wide(head) != 0;
+        let fields = || Some(Cts { id: word(body, 0)?, room: word(body, 8)?, grant, to_device });
         fields().ok_or(Misbehaved::ShortBody)
     }
 }
@@ -332,8 +341,9 @@ mod tests {
         assert_eq!(Rts::decode(&out), Ok(rts));
         Rts { total: LONGEST + 1, ..rts }.encode(&mut out);
         assert_eq!(Rts::decode(&out), Err(Misbehaved::TooLong));
-        for grant in [None, Some(Grant { from: 1 << 40, exposed: (7, u64::MAX) })] {
-            let cts = Cts { id: 3, room: 9, grant };
+        let grant = Some(Grant { from: 1 << 40, exposed: (7, u64::MAX) });
+        for (grant, to_device) in [(None, false), (None, true), (grant, false)] {
+            let cts = Cts { id: 3, room: 9, grant, to_device };
             let reply = cts.reply(5);
             assert_eq!((reply.head.ctx, Cts::decode(&reply.head, reply.body())), (5, Ok(cts)));
             assert_eq!(Cts::decode(&reply.head, &reply.body()[..15]), Err(Misbehaved::ShortBody));
@@ -342,7 +352,7 @@ mod tests {
 
     #[test]
     fn kinds_are_dense() {
-        assert!((0..16).all(|k| Kind::from_u8(k).is_some_and(|kind| kind as u8 == k)));
-        assert_eq!(Kind::from_u8(16), None);
+        assert!((0..17).all(|k| Kind::from_u8(k).is_some_and(|kind| kind as u8 == k)));
+        assert_eq!(Kind::from_u8(17), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Peers that misbehave: each frame that no peer sends ends it, with its own cause, and nothing else.
 
-use banyan_transport::{Class, Head, Sink};
+use banyan_transport::{Class, Handed, Head, Sink};
 
 use super::*;
 use crate::Fault;
@@ -33,7 +33,7 @@ fn random_frames_end_the_peer_and_nothing_else() {
             let ids = [0, 1, 1 << 32, (1 << 32) + 1, random.word()];
             let head = Head {
                 class: [Class::P2p, Class::P2p, Class::Coll, Class::Rma][random.below(4)],
-                kind: random.below(16) as u8,
+                kind: random.below(17) as u8,
                 aux: [0, 1, u16::MAX][random.below(3)],
                 a: [0, 1, u32::MAX][random.below(3)],
                 b: [0, 1, u32::MAX][random.below(3)],
@@ -79,7 +79,7 @@ fn a_peer_that_misbehaves_is_down_with_its_cause() {
         (wire::tagged(Kind::Rts, 1, 5, 1), body[..len].to_vec())
     };
     let granted = |send: u64, room: u64, grant: Option<Grant>| {
-        let reply = Cts { id: 1, room, grant }.reply(send);
+        let reply = Cts { id: 1, room, grant, to_device: false }.reply(send);
         (reply.head, reply.body().to_vec())
     };
     let cts = |send: u64, room: u64| granted(send, room, None);
@@ -88,12 +88,15 @@ fn a_peer_that_misbehaves_is_down_with_its_cause() {
     let [to_1, to_2, posted] = [0, 1, 2].map(|at: u64| (1 << 32) | at);
     let fin = |id: u64| (wire::control(Kind::Fin, id, 0), vec![]);
     let fragment = |id: u64, at: u64, len: usize| (wire::fragment(Class::P2p, id, at), vec![0; len]);
+    let handed = |at: u64, len: u32| {
+        (wire::control(Kind::Handed, posted, at), Handed { number: 3, len }.encode().to_vec())
+    };
     let matched = || rts(9, 1000, false);
     let next = || rts(8, 1000, false);
     let eager = || wire::tagged(Kind::Eager, 1, 5, 1);
     type Frames = Vec<(Head, Vec<u8>)>;
     let cases: Vec<(Misbehaved, Frames)> = vec![
-        (Misbehaved::UnknownKind, vec![(Head { kind: 16, ..eager() }, vec![])]),
+        (Misbehaved::UnknownKind, vec![(Head { kind: 17, ..eager() }, vec![])]),
         (Misbehaved::WrongClass, vec![(Head { class: Class::Coll, ..fin(to_1).0 }, vec![])]),
         (Misbehaved::ShortBody, vec![(wire::control(Kind::Cts, to_1, 0), vec![0; 15])]),
         (Misbehaved::TooLong, vec![rts(9, wire::LONGEST + 1, false)]),
@@ -116,6 +119,12 @@ fn a_peer_that_misbehaves_is_down_with_its_cause() {
         (Misbehaved::GrantTooLong, vec![granted(to_1, 50_000, grant(50_001))]),
         (Misbehaved::DataUnasked, vec![(wire::control(Kind::Written, posted, 0), vec![])]),
         (Misbehaved::DataUnasked, vec![matched(), (wire::control(Kind::Written, posted, 0), vec![])]),
+        (Misbehaved::ShortBody, vec![matched(), (wire::control(Kind::Handed, posted, 0), vec![0; 7])]),
+        (Misbehaved::DataUnasked, vec![handed(0, 10)]),
+        (Misbehaved::DataOverrun, vec![matched(), handed(0, 50), handed(50, 51)]),
+        (Misbehaved::NotHanded, vec![matched(), handed(0, 50)]),
+        (Misbehaved::NotHanded, vec![matched(), handed(0, 100)]),
+        (Misbehaved::DataOverrun, vec![matched(), handed(0, 100), handed(0, 1)]),
         (Misbehaved::UnknownWay, vec![(wire::control(Kind::Prefer, 0, 4 << 32), vec![])]),
         (Misbehaved::UnknownWay, vec![(wire::control(Kind::Prefer, 0, CLASSES as u64), vec![])]),
         (Misbehaved::ReplyUnasked, vec![cts(to_1, 50_000), fin(to_1)]),
@@ -133,7 +142,8 @@ fn a_peer_that_misbehaves_is_down_with_its_cause() {
             assert_eq!(p2p.stats().misbehaved, u64::from(p2p.is_done(ReqId(posted))), "{cause:?}");
             p2p.frame(Peer(1), head, body);
         }
-        assert_eq!(p2p.stats().misbehaved, 1, "{cause:?}");
+        world.turn();
+        assert_eq!(world.ends[0].p2p.stats().misbehaved, 1, "{cause:?}");
         match world.wait(0, received).fault {
             Some(Fault::PeerDown { peer: Peer(1), cause: text }) => assert_eq!(&*text, cause.text()),
             fault => panic!("{cause:?}: {fault:?}"),

@@ -136,6 +136,7 @@ fn any_network(mut pick: impl FnMut(usize) -> usize) -> Options {
         holds: pick(3) == 2,
         refuse_registration_once_in: [0, 2][pick(2)],
         put: OneSided::ALL[pick(OneSided::ALL.len())],
+        handovers: [0, 1, 5][pick(3)],
         ..Options::default()
     }
 }

@@ -16,6 +16,11 @@ fn frames() -> Options {
     Options { get, put, eager: 16_384, piece: 4096, max_delay: 0, ..Options::default() }
 }
 
+/// The same, and both processes share memory, which one hands to the other.
+fn sharing() -> Options {
+    Options { handovers: 8, ..frames() }
+}
+
 fn on(device: &SimulatedDevice, bytes: &[u8]) -> Data {
     let data = Data::bytes(device.alloc(bytes.len()));
     data.cursor().unpack(&data, bytes);
@@ -48,17 +53,96 @@ fn copies_run_ahead_of_frames_and_are_not_waited_for() {
     assert_eq!(device.copies().1, 0);
 }
 
+/// Each end is a device, or the host; and the sender's memory in pieces, or the receiver's.
+#[test]
+fn what_is_handed_over_is_in_no_frame() {
+    const LEN: usize = 3 << 20;
+    let device = SimulatedDevice::new(64 << 20, 7);
+    let there = |len| device.alloc(len);
+    let bytes = pattern(1, LEN);
+    let fill = |data: Data| {
+        data.cursor().unpack(&data, &bytes);
+        data
+    };
+    let ends = || [room(LEN), on(&device, &vec![0; LEN]), holey(LEN), holey_in(LEN, there)];
+    for (from, to) in ends().iter().flat_map(|from| ends().map(|to| (from.clone(), to))) {
+        let mut world = two(sharing());
+        let from = fill(from);
+        let on_device = [&from, &to].map(|data| usize::from(crate::staging::is_staged(data)));
+        let receive = pending(world.recv(1, Some(0), Some(3), &to));
+        let send = pending(world.send(0, 1, 3, Mode::Standard, &from));
+        let mut most = 0;
+        world.run(|world| {
+            most = most.max(world.net.handovers());
+            world.ends[0].p2p.is_done(send) && world.ends[1].p2p.is_done(receive)
+        });
+        assert_eq!(contents(&to, LEN), bytes);
+        world.settle();
+        assert_eq!(world.net.handovers(), 0);
+        match on_device {
+            // What follows an RTS, and DATA.
+            [0, 0] => assert!(most == 0 && world.net.sent() > 100),
+            // RTS, what may follow it, CTS and six pieces.
+            _ => assert!((2..=6).contains(&most) && world.net.sent() < 16, "{most}, {}", world.net.sent()),
+        }
+    }
+}
+
+/// Two buffers are all that there is: one message has them, and others go by frames.
+#[test]
+fn where_handover_buffers_are_few_messages_go_by_frames() {
+    const LEN: usize = 1 << 20;
+    let _turn = BOUNCE_BUFFERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let device = SimulatedDevice::new(32 << 20, 7);
+    let mut world = two(Options { handovers: 2, ..frames() });
+    let bytes: Vec<_> = (0..6).map(|seed| pattern(seed, LEN)).collect();
+    let from: Vec<_> = bytes.iter().map(|bytes| on(&device, bytes)).collect();
+    let to: Vec<_> = bytes.iter().map(|_| on(&device, &vec![0; LEN])).collect();
+    let sends: Vec<_> =
+        (0..6).map(|tag| world.send(0, 1, tag, Mode::Standard, &from[tag as usize])).collect();
+    // The last one is received first.
+    let receives: Vec<_> =
+        (0..6).rev().map(|tag| world.recv(1, Some(0), Some(tag), &to[tag as usize])).collect();
+    receives.into_iter().for_each(|receive| drop(world.wait(1, receive)));
+    sends.into_iter().for_each(|send| drop(world.wait(0, send)));
+    assert!(to.iter().zip(&bytes).all(|(to, bytes)| contents(to, LEN) == *bytes));
+    assert_eq!(world.net.handovers(), 0);
+}
+
+/// A receive with room for a part of the message gets that.
+#[test]
+fn what_is_too_long_is_cut_off() {
+    const LEN: usize = 1 << 20;
+    let device = SimulatedDevice::new(32 << 20, 7);
+    for room in [1, 70_000, 500_000, LEN - 1] {
+        let mut world = two(sharing());
+        let bytes = pattern(1, LEN);
+        let (from, to) = (on(&device, &bytes), on(&device, &vec![0; room]));
+        let receive = world.recv(1, Some(0), Some(3), &to);
+        let send = world.send(0, 1, 3, Mode::Standard, &from);
+        let done = world.wait(1, receive);
+        assert_eq!(done.fault, Some(Fault::Truncated { sent: LEN as u64, room: room as u64 }));
+        assert_eq!(world.wait(0, send).fault, None);
+        assert_eq!(contents(&to, room), bytes[..room]);
+        world.settle();
+        assert_eq!(world.net.handovers(), 0);
+    }
+}
+
 #[test]
 fn a_receive_is_over_when_the_device_has_copied_all_though_the_sender_is_gone() {
     const LEN: usize = 100_000;
-    let seen = (1..20).filter(|&seed| sender_goes_while_the_device_copies(seed, LEN)).count();
-    assert!(seen > 2, "{seen} times of 19 the device was at work");
+    for options in [frames(), sharing()] {
+        let goes = |&seed: &u64| sender_goes_while_the_device_copies(options.clone(), seed, LEN);
+        let seen = (1..20).filter(goes).count();
+        assert!(seen > 2, "{seen} times of 19 the device was at work");
+    }
 }
 
 /// True if the device was at work when the sender went.
-fn sender_goes_while_the_device_copies(seed: u64, len: usize) -> bool {
+fn sender_goes_while_the_device_copies(options: Options, seed: u64, len: usize) -> bool {
     let device = SimulatedDevice::new(1 << 20, seed);
-    let mut world = two(frames());
+    let mut world = two(options);
     let bytes = pattern(2, len);
     let to = on(&device, &vec![0; len]);
     let receive = pending(world.recv(1, Some(0), Some(3), &to));
@@ -99,9 +183,11 @@ fn without_bounce_buffers_bytes_go_as_they_come() {
 #[test]
 fn what_is_given_up_touches_memory_no_more() {
     const LEN: usize = 400_000;
-    for turns in 0..40 {
+    for (turns, options) in
+        (0..80).map(|round| (round / 2, [frames(), sharing()][round as usize % 2].clone()))
+    {
         let device = SimulatedDevice::new(2 << 20, turns);
-        let mut world = two(frames());
+        let mut world = two(options);
         let bytes = pattern(turns, LEN);
         let (from, to) = (on(&device, &bytes), on(&device, &vec![0; LEN]));
         let receive = pending(world.recv(1, Some(0), Some(3), &to));
@@ -119,8 +205,9 @@ fn what_is_given_up_touches_memory_no_more() {
             to.cursor().unpack(&to, &vec![5; LEN]);
             (0..300).for_each(|_| world.turn());
             assert_eq!(contents(&to, LEN), vec![5; LEN]);
-            world.settle();
         }
+        world.settle();
+        assert_eq!(world.net.handovers(), 0, "all is returned");
     }
 }
 
@@ -129,16 +216,16 @@ fn what_is_given_up_touches_memory_no_more() {
 fn a_device_that_fails_ends_the_message_at_both_ends() {
     const LEN: usize = 400_000;
     let mut outcomes = [[0; 2]; 2];
-    for turns in 0..60 {
+    for turns in 0..120 {
         let by_sender = turns % 2 == 0;
         let device = SimulatedDevice::new(2 << 20, turns);
-        let mut world = two(frames());
+        let mut world = two(if turns % 4 < 2 { frames() } else { sharing() });
         let (bytes, host) = (pattern(turns, LEN), room(LEN));
         let there = on(&device, &bytes);
         let (from, to) = if by_sender { (&there, &host) } else { (&host, &there) };
         let receive = pending(world.recv(1, Some(0), Some(3), to));
         let send = pending(world.send(0, 1, 3, Mode::Standard, from));
-        (0..turns / 2).for_each(|_| world.turn());
+        (0..turns / 4).for_each(|_| world.turn());
         device.fail();
         let sent = world.wait(0, Started::Pending(send)).fault;
         let received = world.wait(1, Started::Pending(receive)).fault;

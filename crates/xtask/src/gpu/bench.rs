@@ -47,11 +47,7 @@ const fn start(title: &'static str, ranks: usize, argument: &'static str) -> Sta
 /// What is measured after the limits.
 const STARTS: &[Start] = &[
     Start { target: Some((Bound::Device, 0.8)), ..start("by CUDA IPC", 2, "messages") },
-    Start {
-        target: Some((Bound::Pinned, 0.85)),
-        ipc: "off",
-        ..start("by bounce buffers and shared memory", 2, "messages")
-    },
+    Start { target: Some((Bound::Pinned, 0.85)), ipc: "off", ..start("by handover buffers", 2, "messages") },
     Start { fabric: Fabric::TCP, ..start("by bounce buffers and TCP", 2, "messages") },
     start("2 ranks", 2, "sums"),
     start("4 ranks", 4, "sums"),

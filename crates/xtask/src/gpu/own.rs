@@ -41,6 +41,7 @@ pub(super) fn run(project: &Project, library: &Library, kernels: &Driver, tally:
     collectives_that_fail(project, library, (driver, kernels), tally)?;
     never_a_crash(library, (driver, kernels), [build("freed")?, build("full")?], tally)?;
     variables(project, library, driver, tally)?;
+    killed(project, library, driver, tally)?;
     let queries = build("queries")?;
     let setting = driver.platform().setting();
     for (gpu, expected) in
@@ -84,15 +85,31 @@ fn between_processes(project: &Project, library: &Library, driver: &Driver, tall
     Ok(())
 }
 
-/// What tools are told of settings, and of a message that goes by memory that the driver shares, or does not.
+/// What tools are told of settings, and of a message that goes by memory that the driver shares, or by the host's that both processes pin, or that they do not.
 fn variables(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
     let program = built(project, library, "variables")?;
-    for ipc in ["64K", "off"] {
+    for (ipc, way, errors) in
+        [("64K", "ipc", ""), ("off", "handover", ""), ("off", "bounce", "cuMemHostRegister=2@1-")]
+    {
         let job = driver.job(library, 2, &program, Fabric::SHM)?;
-        let job = job.arg(driver.platform().setting()).arg(ipc).env("BANYAN_GPU_IPC", ipc);
-        let checked = passed_mapping(job, ipc != "off").map(drop);
-        tally.check(&format!("MPI_T variables of devices, BANYAN_GPU_IPC is {ipc}"), checked);
+        let job = job.arg(driver.platform().setting()).arg(ipc).arg(way).env("BANYAN_GPU_IPC", ipc);
+        let job = job.env("BANYAN_TEST_CUDA_ERRORS", driver.errors(errors));
+        let checked = passed_mapping(job, way == "ipc").map(drop);
+        tally.check(&format!("MPI_T variables of devices where messages go by {way}"), checked);
     }
+    Ok(())
+}
+
+/// What a rank that is killed had of another one's memory is used again.
+fn killed(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    let program = built(project, library, "killed")?;
+    let job = driver.job(library, 3, &program, Fabric::SHM)?.first_arg("--keep-going");
+    let done = job.env("BANYAN_GPU_IPC", "off").run()?;
+    let ended = match done.end {
+        End::Exit(137) if done.output.lines().any(|line| line == "ok") => Ok(()),
+        end => Err(anyhow::anyhow!("{end}\n{}", tail(&done.output, 25))),
+    };
+    tally.check("a rank is killed that has another one's handover buffers", ended);
     Ok(())
 }
 
