@@ -19,11 +19,11 @@ static unsigned long long calls(const char *name)
 /* Messages one after the other, each of which waits for a word, so that none is unexpected unless it is `late` that it is received. */
 static void messages(device_ptr buffer, int bytes, int late)
 {
-    static const char *const of_cuda[] = {"cuMemcpyAsync", "cuStreamSynchronize", "cuPointerGetAttribute", "cuCtxPushCurrent", "cuCtxPopCurrent"};
+    static const char *const of_cuda[] = {"cuMemcpyAsync", "cuStreamSynchronize", "cuPointerGetAttribute"};
     static const char *const of_hip[] = {"hipMemcpyAsync", "hipStreamSynchronize", "hipPointerGetAttribute", "hipGetDevice"};
     const char *const *kinds = is_hip() ? of_hip : of_cuda;
-    enum { MOST_KINDS = sizeof of_cuda / sizeof of_cuda[0], HIP_KINDS = sizeof of_hip / sizeof of_hip[0] };
-    const int many = is_hip() ? HIP_KINDS : MOST_KINDS;
+    enum { CUDA_KINDS = sizeof of_cuda / sizeof of_cuda[0], MOST_KINDS = sizeof of_hip / sizeof of_hip[0] };
+    const int many = is_hip() ? MOST_KINDS : CUDA_KINDS;
     unsigned long long before[MOST_KINDS], all = calls(""), ours = 0;
     int rank = my_rank(MPI_COMM_WORLD);
     for (int i = 0; i < many; i++)

@@ -114,27 +114,46 @@ impl DriverDevice {
         Ok(state.streams[state.started as usize % state.streams.len()])
     }
 
-    /// Copies on the stream of copies that are waited for.
+    /// The stream of copies that are waited for. The context is the device's.
+    fn stream_of_now(&self) -> Result<Handle, Failed> {
+        let now = self.lock().now;
+        if let Some(stream) = now {
+            return Ok(stream);
+        }
+        let mut stream = 0;
+        // SAFETY: room for a stream, which belongs to the current context.
+        unsafe { self.api.stream_create(&raw mut stream, api::NON_BLOCKING) }?;
+        Ok(*self.lock().now.get_or_insert(stream))
+    }
+
+    /// Copies on this stream, and waits until that is over.
     ///
     /// # Safety
     /// As for [`Device::copy`].
-    unsafe fn copy_on_stream(&self, to: usize, from: usize, len: usize) -> Result<(), Failed> {
-        let now = self.lock().now;
-        let stream = match now {
-            Some(stream) => stream,
-            None => {
-                let mut stream = 0;
-                // SAFETY: room for a stream, which belongs to the current context.
-                unsafe { self.api.stream_create(&raw mut stream, api::NON_BLOCKING) }?;
-                *self.lock().now.get_or_insert(stream)
-            }
-        };
-        // SAFETY: the caller promises both ranges; the stream is of the current context.
+    unsafe fn copy_on_stream(
+        &self,
+        stream: Handle,
+        to: usize,
+        from: usize,
+        len: usize,
+    ) -> Result<(), Failed> {
+        // SAFETY: the caller promises both ranges, and the driver looks whether it takes the stream here.
         unsafe { self.api.copy_on(to, from, len, stream) }?;
-        // SAFETY: a stream of this context.
-        unsafe { self.api.stream_synchronize(stream) }
-            // A stream that has failed does no more.
-            .inspect_err(|_| self.lock().now = None)
+        // SAFETY: a stream that is there.
+        let wait = || unsafe { self.api.stream_synchronize(stream) };
+        // A stream that has failed does no more.
+        wait().or_else(|_| self.within(wait)).inspect_err(|_| self.lock().now = None)
+    }
+
+    /// [`DriverDevice::copy_on_stream`] in whatever context is current, as CUDA has copies go by their stream: to change the context, and back, would be two
+    /// more calls. False: nothing was copied.
+    ///
+    /// # Safety
+    /// As for [`Device::copy`].
+    unsafe fn copy_in_any_context(&self, to: usize, from: usize, len: usize) -> bool {
+        let stream = self.lock().now.filter(|_| self.api.platform() == Platform::Cuda);
+        // SAFETY: as the caller promises.
+        stream.is_some_and(|stream| unsafe { self.copy_on_stream(stream, to, from, len) }.is_ok())
     }
 
     fn event(&self, state: &mut State) -> Result<Handle, Failed> {
@@ -240,15 +259,21 @@ impl Device for DriverDevice {
 
     unsafe fn copy_now(&self, to: *mut u8, from: *const u8, len: usize) -> Result<(), DeviceFailure> {
         let (to, from) = (to as usize, from as usize);
+        stats::count(&stats::COPIES);
+        // SAFETY: as the caller promises.
+        if unsafe { self.copy_in_any_context(to, from, len) } {
+            return Ok(());
+        }
         let done = self.within(|| {
             // SAFETY: as the caller promises.
-            unsafe { self.copy_on_stream(to, from, len) }.or_else(|_| {
+            let copied =
+                self.stream_of_now().and_then(|now| unsafe { self.copy_on_stream(now, to, from, len) });
+            copied.or_else(|_| {
                 stats::count(&stats::COPIES_WAITED);
                 // SAFETY: as above.
                 unsafe { self.api.copy(to, from, len) }
             })
         });
-        stats::count(&stats::COPIES);
         done.map_err(|error| self.copy_failure(to, from, len, error))
     }
 
