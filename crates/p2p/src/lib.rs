@@ -42,8 +42,9 @@
 //! * A caller that waits anyway may first poll the fabric itself ([`ReceiveBypass`]), and take its message from there.
 //! * Posted, a receive waits for a *match*. Cancelling takes it out again.
 //! * Matched with a whole message: the payload is unpacked from the frame (or from where it was kept, if it was
-//!   unexpected) and the receive is complete. If the fabric asks where a body goes that has begun to arrive
-//!   ([`banyan_transport::Sink::landing`]), that is the match, and the bytes go there.
+//!   unexpected) and the receive is complete; a long one that was kept, and goes to a device, once the device has copied it. If
+//!   the fabric asks where a body goes that has begun to arrive ([`banyan_transport::Sink::landing`]), that is the match, and the
+//!   bytes go there.
 //! * Matched with an RTS of memory that can be read: *read* into the user's memory, or through a buffer where that lies
 //!   in many short pieces; then FIN is owed and the receive is complete. If the fabric finds that
 //!   it cannot read that memory, the receive asks for pieces after all.

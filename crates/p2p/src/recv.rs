@@ -19,6 +19,9 @@ use crate::wire::{Cts, Kind, Offer, Rts};
 /// Into memory in many short pieces a message is read through a buffer of so many bytes.
 const PIECE: u64 = 256 << 10;
 
+/// A longer message that came whole before its receive is not waited for while a device copies it. Of shorter ones that is quicker than to ask.
+const LONGEST_WAITED: usize = 32 << 10;
+
 /// Bytes that are read from a peer's memory before anybody looks again at what it has sent.
 const TURN: u64 = 64 << 10;
 
@@ -127,6 +130,11 @@ impl P2p {
                 self.fetch(id, peer, source, tag, rts, fragments);
                 Started::Pending(ReqId(id))
             }
+            whole if staging::is_staged(data) && whole.payload().len() > LONGEST_WAITED => {
+                let id = self.take_to_device((peer, ctx, class), (source, tag), whole.payload(), data);
+                self.received_late(peer, whole, sender);
+                Started::Pending(id)
+            }
             whole => {
                 let payload = whole.payload();
                 let completion = match staging::is_staged(data) {
@@ -136,10 +144,7 @@ impl P2p {
                         request::received(source, tag, payload.len() as u64, accepted as u64)
                     }
                 };
-                self.release(peer, whole);
-                if let Some(sender) = sender {
-                    self.owe(peer, Reply::bare(Kind::Fin, sender, 0));
-                }
+                self.received_late(peer, whole, sender);
                 Started::Done(completion)
             }
         };
@@ -149,6 +154,34 @@ impl P2p {
         match started {
             Started::Pending(id) => self.test(id).map_or(Started::Pending(id), Started::Done),
             done => done,
+        }
+    }
+
+    /// Receives a whole message that was kept, by way of a bounce buffer from which a device copies it.
+    fn take_to_device(
+        &mut self,
+        (peer, ctx, class): (Peer, u64, Class),
+        (source, tag): (u32, i32),
+        payload: &[u8],
+        data: &Data,
+    ) -> ReqId {
+        let (total, mut staged) = (payload.len() as u64, Incoming::default());
+        let accepted = total.min(data.len());
+        staged.place(data, accepted, 0, &payload[..accepted as usize]);
+        let message = Matched { peer, sender: 0, source, tag, total, accepted, chosen: None };
+        let pieces = Pieces { message, received: accepted, granted: None, staged };
+        let step = RecvStep::AwaitPieces(Box::new(pieces));
+        let recv = Recv { peer: Some(peer), ctx, class, tag: Some(tag), data: data.clone(), step };
+        let id = self.requests.insert(Request::new(State::Recv(recv)));
+        self.all_here(id, &message);
+        ReqId(id)
+    }
+
+    /// A whole message is where it belongs, or is copied from elsewhere.
+    fn received_late(&mut self, peer: Peer, whole: Body, sender: Option<u64>) {
+        self.release(peer, whole);
+        if let Some(sender) = sender {
+            self.owe(peer, Reply::bare(Kind::Fin, sender, 0));
         }
     }
 

@@ -88,6 +88,34 @@ fn what_is_handed_over_is_in_no_frame() {
     }
 }
 
+/// A message that came whole before its receive: the receive does not wait until the device has copied it.
+#[test]
+fn a_long_message_that_came_early_is_copied_while_its_receive_is_pending() {
+    let _turn = BOUNCE_BUFFERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (device, mut pending) = (SimulatedDevice::new(1 << 20, 7), 0);
+    for (len, room, waited) in
+        [(100, 100, true), (60_000, 60_000, false), (60_000, 500, false), (60_000, 70_000, false)]
+    {
+        for mode in [Mode::Standard, Mode::Sync] {
+            let mut world = two(Options { max_bcopy: 100_000, eager: 100_000, piece: 100_000, ..frames() });
+            let bytes = pattern(len as u64, len);
+            let sent = world.send(0, 1, 3, mode, &filled(&bytes));
+            world.settle();
+            let to = on(&device, &vec![0; room]);
+            let receive = world.recv(1, Some(0), Some(3), &to);
+            assert!(!waited || matches!(receive, Started::Done(_)));
+            pending += usize::from(matches!(receive, Started::Pending(_)));
+            let done = world.wait(1, receive);
+            let fits = len.min(room);
+            assert_eq!((done.bytes, done.fault.is_some()), (fits as u64, len > room));
+            assert_eq!(contents(&to, fits), bytes[..fits]);
+            assert_eq!(world.wait(0, sent).fault, None);
+        }
+    }
+    // Some copies are over when they are asked about first.
+    assert!(pending > 2, "{pending} of 6 receives were pending");
+}
+
 /// Two buffers are all that there is: one message has them, and others go by frames.
 #[test]
 fn where_handover_buffers_are_few_messages_go_by_frames() {
