@@ -1,13 +1,13 @@
 //! The functions of the driver.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use crate::codes::{
     Handle, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_INITIALIZED,
     NOT_READY, NOT_SUPPORTED, OUT_OF_MEMORY, PEER_ACCESS_ALREADY_ENABLED, WAIT,
 };
 use crate::ipc::IpcHandle;
-use crate::memory::Kind;
+use crate::memory::{Kind, PAGE};
 use crate::streams::Work;
 use crate::world::{self, World};
 
@@ -252,6 +252,28 @@ driver! {
         let allocation = world.memory.at(pointer).ok_or(NOT_FOUND)?;
         put(start, allocation.start)?;
         put(len, allocation.len)
+    }
+    // Its descriptor is that of the memory's file, in the place of a dma-buf, and stands at the first byte of the range.
+    fn cuMemGetHandleForAddressRange = "cuMemGetHandleForAddressRange" (
+        world, handle: *mut c_int, pointer: usize, len: usize, kind: c_int, flags: c_ulonglong
+    ) {
+        const DMA_BUF: c_int = 1;
+        if kind != DMA_BUF || flags != 0 || len == 0 || !pointer.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) {
+            return Err(INVALID_VALUE);
+        }
+        put(handle, world.memory.file_at(pointer, len)?)
+    }
+    fn cuPointerSetAttribute = "cuPointerSetAttribute" (
+        world, value: *const c_void, attribute: c_int, pointer: usize
+    ) {
+        const SYNC_MEMOPS: c_int = 6;
+        let known = world.memory.at(pointer).is_some_and(|memory| memory.kind == Kind::Device);
+        if known && attribute == SYNC_MEMOPS && !value.is_null() { Ok(()) } else { Err(INVALID_VALUE) }
+    }
+    // Memory is one for all that read it: there is nothing to do, but tests count calls.
+    fn cuFlushGPUDirectRDMAWrites = "cuFlushGPUDirectRDMAWrites" (world, target: c_int, scope: c_int) {
+        world.current()?;
+        if target == 0 && matches!(scope, 100 | 200) { Ok(()) } else { Err(INVALID_VALUE) }
     }
     fn cuPointerGetAttribute = "cuPointerGetAttribute" (world, value: *mut c_void, attribute: c_int, pointer: usize) {
         let allocation = world.memory.at(pointer).ok_or(INVALID_VALUE)?;

@@ -2,7 +2,7 @@
 //! one is current from the beginning, and starts with the first call. A thread's last error is kept.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use crate::codes::{
     Handle, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_READY, NOT_SUPPORTED, OUT_OF_MEMORY,
@@ -172,6 +172,11 @@ driver! {
         world.cuIpcOpenMemHandle(pointer, handle, flags)
     }
     fn hipIpcCloseMemHandle = "hipIpcCloseMemHandle" (world, pointer: usize) { world.cuIpcCloseMemHandle(pointer) }
+    fn hipMemGetHandleForAddressRange = "hipMemGetHandleForAddressRange" (
+        world, handle: *mut c_int, pointer: usize, len: usize, kind: c_int, flags: c_ulonglong
+    ) {
+        world.cuMemGetHandleForAddressRange(handle, pointer, len, kind, flags)
+    }
     fn hipModuleLoadData = "hipModuleLoadData" (world, module: *mut Handle, image: *const c_void) {
         world.cuModuleLoadData(module, image)
     }

@@ -1,11 +1,11 @@
 //! Memory of devices, managed memory and pinned memory.
 
 use std::collections::BTreeMap;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CString, c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
 
-use crate::codes::{Handle, INVALID_VALUE, OUT_OF_MEMORY};
+use crate::codes::{Handle, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
 
 /// What an allocation is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Memory {
     most: usize,
 }
 
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// New pages; of a file, if there is one.
 fn pages(len: usize, access: c_int, file: Option<RawFd>) -> Result<usize, c_int> {
@@ -205,6 +205,23 @@ impl Memory {
             None if !is_mapped(address) => Err(INVALID_VALUE),
             None => Ok(address as *mut u8),
         }
+    }
+
+    /// A new descriptor of the file of a device's memory, which stands at the first of these whole pages.
+    pub(crate) fn file_at(&self, start: usize, len: usize) -> Result<RawFd, c_int> {
+        let memory = self.at(start).filter(|memory| memory.kind == Kind::Device).ok_or(INVALID_VALUE)?;
+        let (from, room) = (start - memory.start, memory.len.next_multiple_of(PAGE));
+        if len > room - from {
+            return Err(INVALID_VALUE);
+        }
+        let file = memory.descriptor().ok_or(NOT_SUPPORTED)?;
+        // Opened anew, so that the place is its own.
+        let path = CString::new(format!("/proc/self/fd/{file}")).map_err(|_| INVALID_VALUE)?;
+        // SAFETY: a C string.
+        let new = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+        // SAFETY: a descriptor of ours.
+        let stands = new >= 0 && unsafe { libc::lseek(new, from as libc::off_t, libc::SEEK_SET) } >= 0;
+        if stands { Ok(new) } else { Err(NOT_SUPPORTED) }
     }
 
     pub(crate) fn copy(&self, to: usize, from: usize, len: usize) -> Result<(), c_int> {

@@ -2,11 +2,14 @@
 //! beside the way of host memory, which never comes here.
 
 use std::cell::RefCell;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::buffer::{Buffer, Owner};
+use crate::dma_buf::{Allocation, no_dma_buf};
 use crate::kernel::{Launch, Value};
 use crate::shared::{Exported, no_device};
 use crate::{HeapBuffer, MemoryKind, stats};
@@ -84,6 +87,7 @@ pub(crate) trait Device: Send + Sync + UnwindSafe + RefUnwindSafe {
     /// # Safety
     /// Nobody uses it any more.
     unsafe fn free(&self, _address: *mut u8, _len: usize) {}
+
     /// How other processes reach the allocation that has this address; `None`: they do not.
     fn export(&self, _address: usize) -> Option<Exported> {
         None
@@ -99,6 +103,27 @@ pub(crate) trait Device: Send + Sync + UnwindSafe + RefUnwindSafe {
 
     /// Unmaps what [`Device::import`] has mapped.
     fn close(&self, _start: *mut u8) {}
+
+    /// The allocation that has this address; `None`: the driver numbers none there.
+    fn allocation(&self, _address: usize) -> Option<Allocation> {
+        None
+    }
+
+    /// A dma-buf of whole pages of one allocation, by which other devices get at them.
+    ///
+    /// # Errors
+    /// Why the driver gives none.
+    fn dma_buf(&self, _pages: &Range<usize>) -> Result<OwnedFd, DeviceFailure> {
+        Err(no_dma_buf(self.name()))
+    }
+
+    /// Other devices have written to memory of this one: what it begins from now on sees that.
+    ///
+    /// # Errors
+    /// That cannot be said of it.
+    fn settle(&self) -> Result<(), DeviceFailure> {
+        Ok(())
+    }
 
     /// True if all bytes of the copy of that number are where they belong, or the kernel has ended; from then on whenever it is asked.
     ///
@@ -223,6 +248,11 @@ fn find(address: usize) -> Result<(MemoryClass, Option<Arc<Owner>>), DeviceFailu
         }
     }
     refused.map_or(Ok((MemoryClass::Host, None)), Err)
+}
+
+/// The device whose memory has a user's address.
+pub(crate) fn owner_at(address: usize) -> Option<Arc<Owner>> {
+    find(address).ok()?.1
 }
 
 /// The device whose memory it is; else any device.

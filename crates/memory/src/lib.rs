@@ -10,6 +10,7 @@
 mod bounce;
 mod buffer;
 mod device;
+mod dma_buf;
 mod drivers;
 mod fork;
 mod gpu;
@@ -26,6 +27,7 @@ mod sync;
 pub use bounce::{BOUNCE_BUFFER, bounce_buffers_left};
 pub use buffer::{Bounds, Buffer, HeapBuffer, MemoryKind, NoMemory};
 pub use device::{Copying, DeviceFailure, MOST_CONSTANT, MemoryClass, class_at, kind_at, surely_host};
+pub use dma_buf::{Allocation, Drivers, Exporter, PciAddress, settle};
 pub use drivers::Platform;
 pub use drivers::compiler::{Compiler, Target};
 pub use drivers::stream::{Place, ProgramStream, Turn};

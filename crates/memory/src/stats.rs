@@ -47,6 +47,10 @@ counters! {
     exports_refused EXPORTS_REFUSED, "messages", "Messages from memory that its driver does not share: they went by the host.";
     imports IMPORTS, "allocations", "Allocations of other processes that were mapped.";
     imports_refused IMPORTS_REFUSED, "allocations", "Those that the driver did not map: messages went by the host.";
+    rdma_shown RDMA_SHOWN, "messages", "Messages in memory of devices that a peer's RDMA device was let read there (GPUDirect RDMA).";
+    rdma_transfers RDMA_TRANSFERS, "transfers", "Transfers by which this process's RDMA device wrote to memory of devices (GPUDirect RDMA).";
+    rdma_bytes RDMA_BYTES, "bytes", "The bytes of those.";
+    rdma_refused RDMA_REFUSED, "times", "How often an RDMA device did not get at memory of a device, so that bytes went by the host.";
     bounced BOUNCED, "pieces", "Pieces of long messages, of up to 512 KiB, that went by way of a bounce buffer.";
     bounce_refused BOUNCE_REFUSED, "pieces", "Pieces for which no bounce buffer was free, so that memory was not pinned, or copies were waited for.";
     bounce_not_pinned BOUNCE_NOT_PINNED, "buffers", "Bounce buffers that the driver has not pinned: copies are slower there.";

@@ -2,7 +2,8 @@
 //! errors, and where they differ a method of the table says how. The libraries are found at run time: nothing of either is needed to build. HIP's
 //! numbers are those of its headers from ROCm 5.6 to 6.3.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use cudarc::driver::sys;
 
@@ -32,6 +33,7 @@ mod pointer {
     pub(super) const BUFFER_ID: c_int = Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as c_int;
     pub(super) const IS_MANAGED: c_int = Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as c_int;
     pub(super) const DEVICE_ORDINAL: c_int = Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as c_int;
+    pub(super) const SYNC_MEMOPS: c_int = Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS as c_int;
     pub(super) const HOST_POINTER: c_int = Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER as c_int;
 }
 
@@ -66,6 +68,17 @@ const COMPUTE_MINOR: c_int = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUT
 pub(super) const NON_BLOCKING: c_uint = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
 /// Also memory of another device is mapped, where devices reach each other.
 pub(super) const ENABLE_PEERS: c_uint = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as c_uint;
+/// What the driver exports is a dma-buf.
+pub(super) const DMA_BUF: c_int = sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD as c_int;
+/// Whether a CUDA device sees what others have written when it begins its next work: from `SEES_WRITES` on it does.
+const WRITES_ORDERING: c_int =
+    sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING as c_int;
+const SEES_WRITES: c_int =
+    sys::CUGPUDirectRDMAWritesOrdering::CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER as c_int;
+/// Writes to memory of the current context's device are there for this device.
+const OF_CONTEXT: c_int = 0;
+const FOR_OWNER: c_int =
+    sys::CUflushGPUDirectRDMAWritesScope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER as c_int;
 /// Memory is pinned for all contexts.
 pub(super) const REGISTER_PORTABLE: c_uint = sys::CU_MEMHOSTREGISTER_PORTABLE;
 /// Events are polled, not timed.
@@ -128,6 +141,11 @@ functions! {
     );
     ipc_handle = "cuIpcGetMemHandle" | "hipIpcGetMemHandle" (handle: *mut IpcHandle, pointer: DevicePointer);
     ipc_open = "cuIpcOpenMemHandle_v2" | "hipIpcOpenMemHandle" (pointer: *mut DevicePointer, handle: IpcHandle, flags: c_uint);
+    range_handle = "cuMemGetHandleForAddressRange" | "hipMemGetHandleForAddressRange" (
+        handle: *mut c_void, pointer: DevicePointer, bytes: usize, kind: c_int, flags: c_ulonglong
+    );
+    set_pointer_attribute = "cuPointerSetAttribute" | "" (value: *const c_void, attribute: c_int, pointer: DevicePointer);
+    flush_writes = "cuFlushGPUDirectRDMAWrites" | "" (target: c_int, scope: c_int);
     ipc_close = "cuIpcCloseMemHandle" | "hipIpcCloseMemHandle" (pointer: DevicePointer);
     module_load = "cuModuleLoadData" | "hipModuleLoadData" (module: *mut Handle, text: *const c_void);
     module_function = "cuModuleGetFunction" | "hipModuleGetFunction" (function: *mut Handle, module: Handle, name: *const c_char);
@@ -366,6 +384,42 @@ impl Api {
             Platform::Cuda => self.pointer(pointer::CONTEXT, address).unwrap_or(0),
             Platform::Hip => 0,
         }
+    }
+
+    /// The PCI address of a device, such as `0000:18:00.0`.
+    pub(super) fn pci_address(&self, ordinal: c_int) -> Option<String> {
+        let mut text = [0; 32];
+        // SAFETY: room for 31 characters and a NUL.
+        unsafe { self.device_address(text.as_mut_ptr(), 31, ordinal) }.ok()?;
+        // SAFETY: the driver has written a C string.
+        Some(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().to_lowercase())
+    }
+
+    /// A dma-buf of whole pages of one allocation.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub(super) fn dma_buf(&self, start: DevicePointer, bytes: usize) -> Result<OwnedFd, Failed> {
+        let (mut descriptor, yes): (c_int, c_uint) = (-1, 1);
+        // The driver's own copies that are not waited for would not be seen by others. Where it has no such attribute there is nothing to say.
+        // SAFETY: a number of the attribute's type; the driver refuses an address that is none of its own.
+        let _ = unsafe { self.set_pointer_attribute((&raw const yes).cast(), pointer::SYNC_MEMOPS, start) };
+        // SAFETY: room for a descriptor, which is what is asked for; the driver checks the range.
+        unsafe { self.range_handle((&raw mut descriptor).cast(), start, bytes, DMA_BUF, 0) }?;
+        // SAFETY: a descriptor that the driver gives away.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    }
+
+    /// What others have written to memory of a device, the current context's, is there for what it begins from now on. Of HIP nothing is known.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub(super) fn settle(&self, ordinal: c_int) -> Result<(), Failed> {
+        if self.platform == Platform::Hip || self.attribute(ordinal, WRITES_ORDERING) >= SEES_WRITES {
+            return Ok(());
+        }
+        // SAFETY: numbers of the driver's lists.
+        unsafe { self.flush_writes(OF_CONTEXT, FOR_OWNER) }
     }
 
     /// An attribute of a device; 0 if there is no such. With the driver API a device is its ordinal.

@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::api::{self, Api, Handle, IpcHandle};
 use super::library::Failed;
 use super::{Platform, compiler, stream};
 use crate::device::{Device, DeviceFailure};
+use crate::dma_buf::{Allocation, PciAddress};
 use crate::kernel::{Code, Launch, Value};
 use crate::scratch::Spare;
 use crate::shared::Exported;
@@ -22,6 +25,7 @@ const MOST_EXPORTED: usize = 1024;
 pub(super) struct DriverDevice {
     api: &'static Api,
     name: String,
+    address: PciAddress,
     ordinal: c_int,
     context: Handle,
     state: Mutex<State>,
@@ -64,7 +68,8 @@ impl DriverDevice {
         let model = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy();
         let platform = api.platform().name();
         let name = format!("{platform} device {ordinal}{}{model}", if named { ", " } else { "" });
-        DriverDevice { api, name, ordinal, context, state: Mutex::default() }
+        let address = PciAddress::new(&api.pci_address(ordinal).unwrap_or_default());
+        DriverDevice { api, name, address, ordinal, context, state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -371,6 +376,27 @@ impl Device for DriverDevice {
         }
         exports.insert(id, exported);
         exported
+    }
+
+    fn allocation(&self, address: usize) -> Option<Allocation> {
+        let id = self.api.number(address).ok()? | self.mark();
+        let (mut start, mut len) = (0, 0);
+        // SAFETY: room for what is asked; the address is in an allocation, by the number above.
+        let found = || unsafe { self.api.address_range(&raw mut start, &raw mut len, address) };
+        self.within(found).ok()?;
+        Some(Allocation { id, start: start as u64, len: len as u64, device: self.address })
+    }
+
+    fn dma_buf(&self, pages: &Range<usize>) -> Result<OwnedFd, DeviceFailure> {
+        let exported = self.within(|| self.api.dma_buf(pages.start, pages.len()));
+        exported.map_err(|Failed { call, error }| DeviceFailure {
+            what: format!("{} exports no dma-buf: {call} says {}", self.name, self.api.describe(error)),
+        })
+    }
+
+    fn settle(&self) -> Result<(), DeviceFailure> {
+        let settled = self.within(|| self.api.settle(self.ordinal));
+        settled.map_err(|failed| self.failure("seeing what was written to memory", failed))
     }
 
     fn import(&self, exported: &Exported) -> Result<*mut u8, DeviceFailure> {

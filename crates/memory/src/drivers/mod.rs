@@ -122,11 +122,7 @@ fn api(platform: Platform) -> Option<&'static Api> {
 pub(crate) fn current_device(platform: Platform) -> Option<String> {
     let api = api(platform)?;
     let (_, device) = api.current()?;
-    let mut text = [0; 32];
-    // SAFETY: room for 31 characters and a NUL.
-    unsafe { api.device_address(text.as_mut_ptr(), 31, device) }.ok()?;
-    // SAFETY: the driver has written a C string.
-    Some(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().to_lowercase())
+    api.pci_address(device)
 }
 
 /// From now on memory that only a device of this platform can go to is refused, if its driver is in the process; `setting` is why.

@@ -1,10 +1,13 @@
 //! Devices of CUDA and of HIP on the stand-in for both drivers, libraries beside the test's program.
 
 use std::ffi::CString;
+use std::fs::File;
+use std::io::Read as _;
 
 use super::*;
 use crate::device::{class_at, kind_at, suite, surely_host, users_pointers_are_classified};
-use crate::{Buffer, DeviceFailure, HeapBuffer, MemoryKind};
+use crate::dma_buf::{Drivers, Exporter as _, settle};
+use crate::{Buffer, DeviceFailure, HeapBuffer, MemoryKind, stats};
 
 #[test]
 fn what_the_processor_cannot_read_is_told_from_what_it_can() {
@@ -118,6 +121,7 @@ fn drivers_on_the_stand_in() {
     assert_eq!(program.get("cuCtxGetCurrent", [0; 2]), mine, "the program's context is current as before");
     kinds_of_memory(&program);
     devices_and_contexts(&program);
+    what_other_devices_get_at(&program);
     what_is_freed(&program);
     failures(&program);
     hip_beside_cuda(&program);
@@ -153,6 +157,10 @@ fn hip_beside_cuda(cuda: &Program) {
     assert_eq!(program.get("hipGetDevice", [0; 2]) as u32, 1);
     // Copies and what is polled leave no error for the program.
     assert_eq!(program.call("hipGetLastError", [0; 3]), 0);
+    let told = other.allocation().expect("it is numbered");
+    assert_eq!((told.id >> 63, told.device.to_string()), (1, "0000:23:00.0".to_owned()));
+    let first_page = other.address(0)..other.address(4096);
+    assert!(other.dma_buf(&first_page).is_ok() && settle(&[other.slice(0, 1)]).is_ok());
     between_platforms(cuda, &other);
     program.ok("hipFree", [first, 0, 0]);
     let text = said(|| there.write(0, b"x"));
@@ -222,6 +230,48 @@ fn devices_and_contexts(program: &Program) {
     let text = said(|| third.write(0, b"x"));
     assert!(text.contains("context") && text.contains("CUDA device 2"), "{text}");
     program.use_device(1);
+}
+
+/// What is told of memory to those whose devices get at it by themselves.
+fn what_other_devices_get_at(program: &Program) {
+    let start = program.get("cuMemAlloc_v2", [10_000, 0]);
+    let there = at(start + 100, 9000).expect("a device's");
+    let told = there.allocation().expect("it is numbered");
+    assert_eq!((told.start, told.len), (start as u64, 10_000));
+    assert_eq!(told.device.to_string(), "0000:23:00.0");
+    assert_eq!(Drivers.allocation(start + 9999), Some(told));
+    assert_eq!(
+        (Drivers.allocation((&raw const told) as usize), HeapBuffer::zeroed(8).allocation()),
+        (None, None)
+    );
+    let second = start + 4096..start + 8192;
+    let mut file = File::from(Drivers.dma_buf(&second).expect("it is exported"));
+    there.write(4096 - 100, b"here");
+    let mut bytes = [0; 4];
+    file.read_exact(&mut bytes).expect("a file that stands at the second page");
+    assert_eq!(&bytes, b"here");
+    let failure = there.dma_buf(&(start..start + 4 * 4096)).expect_err("it is shorter");
+    assert!(failure.what.contains("CUDA device 1") && failure.what.contains("cuMemGetHandleForAddressRange"));
+    // Others may ask in the place of the driver.
+    let elsewhere = Buffer::elsewhere(there.first(), 9000, Arc::new(Drivers));
+    assert_eq!((elsewhere.kind(), elsewhere.allocation()), (MemoryKind::Device, Some(told)));
+    assert!(said(|| elsewhere.write(0, b"x")).contains("copies nothing"));
+    // What a network's device has brought is seen from then on.
+    let flushes =
+        || program.call("banyan_double_calls", [c"cuFlushGPUDirectRDMAWrites".as_ptr() as usize, 0, 0]);
+    let before = (flushes(), stats::device_stats());
+    settle(&[there.slice(0, 1000), there.slice(2000, 500), HeapBuffer::zeroed(7)]).expect("it is seen");
+    settle(&[HeapBuffer::zeroed(7)]).expect("there is nothing to see");
+    let now = stats::device_stats();
+    assert_eq!(flushes() - before.0, 1);
+    assert_eq!(
+        (now.rdma_transfers - before.1.rdma_transfers, now.rdma_bytes - before.1.rdma_bytes),
+        (1, 1500)
+    );
+    program.ok("cuMemFree_v2", [start, 0, 0]);
+    let again = program.get("cuMemAlloc_v2", [10_000, 0]);
+    assert!(Drivers.allocation(again).is_some_and(|other| other.id != told.id), "never the same number");
+    program.ok("cuMemFree_v2", [again, 0, 0]);
 }
 
 fn what_is_freed(program: &Program) {
