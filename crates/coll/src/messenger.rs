@@ -123,7 +123,7 @@ pub trait Messenger {
     type Shared: SharedBuffers;
 
     /// True if a message of so many bytes to or from this rank had better be given memory of a device itself than the host's copy of it:
-    /// devices copy between both processes.
+    /// devices copy between both processes, or a network's device goes to it.
     fn moves_devices(&mut self, _rank: u32, _bytes: u64) -> bool {
         false
     }

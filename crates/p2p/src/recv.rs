@@ -1,8 +1,8 @@
 //! The receiver's side: receives are posted, take unexpected messages, and fetch those that an RTS announced.
 
 use banyan_datatype::Data;
-use banyan_memory::{DeviceFailure, HeapBuffer};
-use banyan_transport::{Caps, Class, Kinds, Outcome, Peer, Port, Remote, Token, Transfer};
+use banyan_memory::{Buffer, DeviceFailure, HeapBuffer};
+use banyan_transport::{Caps, Class, DeviceMoves, Kinds, Outcome, Peer, Port, Remote, Token, Transfer};
 
 use crate::credit;
 use crate::p2p::{P2p, list, wide_tag};
@@ -337,23 +337,28 @@ impl P2p {
             debug_assert!(false, "a receive in the queue of reads awaits one");
             return (Transfer::Started, 0);
         };
+        // Where a network's device may reach the memory itself, the fabric says of each whether it does.
+        let by_network =
+            staging::is_staged(&recv.data) && port.device_moves(read.message.peer) == DeviceMoves::ByNetwork;
         let Read { message, region: (addr, key), device, end, done, reading, piece, .. } = &mut **read;
         let left = *end - *done;
-        let reached = *device || readable.has(Kinds::of(recv.data.buffer().kind()));
-        let local = match payload::runs(&recv.data, *done, left).filter(|_| reached) {
-            Some(runs) => {
-                *piece = None;
-                runs
-            }
-            None => {
-                let len = left.min(PIECE) as usize;
-                let room = || recv.data.buffer().bounce_buffer().unwrap_or_else(|| HeapBuffer::zeroed(len));
-                vec![piece.get_or_insert_with(room).slice(0, len)]
-            }
+        let mut get = |local: &[Buffer], reading: &mut u64| {
+            *reading = local.iter().map(|local| local.len() as u64).sum();
+            let remote = Remote { addr: addr.wrapping_add(*done), len: *reading, key: *key };
+            (port.get(message.peer, remote, local, Token(id)), remote.len)
         };
-        *reading = local.iter().map(|local| local.len() as u64).sum();
-        let remote = Remote { addr: addr.wrapping_add(*done), len: *reading, key: *key };
-        (port.get(message.peer, remote, &local, Token(id)), remote.len)
+        let reached = *device || readable.has(Kinds::of(recv.data.buffer().kind()));
+        if let Some(runs) = payload::runs(&recv.data, *done, left).filter(|_| reached || by_network) {
+            *piece = None;
+            let got = get(&runs, reading);
+            if reached || got.0 != Transfer::Impossible {
+                return got;
+            }
+        }
+        let len = left.min(PIECE) as usize;
+        let room = || recv.data.buffer().bounce_buffer().unwrap_or_else(|| HeapBuffer::zeroed(len));
+        let local = piece.get_or_insert_with(room).slice(0, len);
+        get(&[local], reading)
     }
 
     /// What became of a read of receive `id`.

@@ -1,6 +1,6 @@
 //! How a message is announced: the RTS, and which way it says that the bytes are to come.
 
-use banyan_transport::{Access, Caps, Class, Head, Kinds, Peer, Port, Refusal};
+use banyan_transport::{Access, Caps, Class, DeviceMoves, Head, Kinds, Peer, Port, Refusal};
 
 use crate::p2p::P2p;
 use crate::peers::Link;
@@ -44,6 +44,15 @@ fn route(
     Route { way, choice, pushable: way == Way::Ring }
 }
 
+/// Who moves a message of `total` bytes from memory of a device, as far as is known before it is registered.
+#[cold]
+fn device_moves(port: &mut impl Port, link: &Link, total: u64) -> DeviceMoves {
+    match port.device_moves(link.peer) {
+        DeviceMoves::ByDrivers if total < link.ipc_from => DeviceMoves::Never,
+        moves => moves,
+    }
+}
+
 impl P2p {
     /// Sends the RTS of a message, which says whether the whole message follows, or where it can be read.
     pub(crate) fn send_rts(
@@ -66,13 +75,15 @@ impl P2p {
         let memory = data.contiguous();
         let kinds = memory.as_ref().map(|memory| Kinds::of(memory.kind()));
         let short = is_short(link, caps, data, if *sync { ID } else { 0 });
-        let device = kinds.is_some_and(|kinds| kinds != Kinds::HOST)
-            && !short
-            && total >= link.ipc_from
-            && port.reads_devices(peer);
-        let Route { way, choice, pushable } = match device {
-            true => Route { way: Way::Read, choice: false, pushable: false },
-            false => route((&self.choice, &self.known), link, caps, total, kinds),
+        let moves = match kinds.is_some_and(|kinds| kinds != Kinds::HOST) && !short {
+            true => device_moves(port, link, total),
+            false => DeviceMoves::Never,
+        };
+        let Route { way, choice, pushable } = match moves {
+            DeviceMoves::Never => route((&self.choice, &self.known), link, caps, total, kinds),
+            DeviceMoves::ByDrivers | DeviceMoves::ByNetwork => {
+                Route { way: Way::Read, choice: false, pushable: false }
+            }
         };
         let paid =
             (pushable && !short && !*sync && total <= caps.eager as u64).then(|| cost_of_frames(caps, total));
@@ -92,7 +103,8 @@ impl P2p {
         let way = if told.is_some() { way } else { Way::Ring };
         let seen = link.long.as_ref().map_or(0, |long| long.seen);
         let exposed = told.unwrap_or_default();
-        let offer = match (choice, device && told.is_some()) {
+        // Who reads by the network does not mind what memory it is.
+        let offer = match (choice, moves == DeviceMoves::ByDrivers && told.is_some()) {
             (_, true) => Offer::Device,
             (true, false) => Offer::Choice,
             (false, false) => Offer::Fixed,

@@ -3,7 +3,7 @@
 use banyan_coll::{self as coll, OpId};
 use banyan_datatype::Data;
 use banyan_p2p::{self as p2p, Started};
-use banyan_transport::Port;
+use banyan_transport::{DeviceMoves, Port};
 
 use crate::coll_state::{CollState, CommBuffers};
 use crate::ports::Ports;
@@ -72,7 +72,7 @@ impl<'a> coll::Messenger for Messages<'a> {
     fn moves_devices(&mut self, rank: u32, bytes: u64) -> bool {
         // What is not longer goes through the fabric's frames in any case.
         let Some(peer) = self.coll_state.group.peer(rank) else { return false };
-        bytes > self.ports.caps(peer).eager as u64 && self.ports.reads_devices(peer)
+        bytes > self.ports.caps(peer).eager as u64 && self.ports.device_moves(peer) != DeviceMoves::Never
     }
 
     fn send(&mut self, to: u32, key: coll::Key, data: &Data) -> Option<OpId> {

@@ -13,8 +13,8 @@ use banyan_shm::Shm;
 #[cfg(feature = "sim")]
 use banyan_transport::sim::SimFabric;
 use banyan_transport::{
-    Access, Atomic, Caps, Fabric, Handed, Handover, Head, Joining, Member, NotStarted, Order, Peer, Port,
-    Refusal, RegisterError, Remote, Sent, Sink, Token, Transfer, Wake,
+    Access, Atomic, Caps, DeviceMoves, Fabric, Handed, Handover, Head, Joining, Member, NotStarted, Order,
+    Peer, Port, Refusal, RegisterError, Remote, Sent, Sink, Token, Transfer, Wake,
 };
 
 use crate::business_cards;
@@ -509,8 +509,8 @@ impl Port for Ports {
         self.by(peer).map_or(Transfer::Impossible, |fabric| fabric.get(peer, remote, local, token))
     }
 
-    fn reads_devices(&mut self, peer: Peer) -> bool {
-        self.by(peer).is_some_and(|fabric| fabric.reads_devices(peer))
+    fn device_moves(&mut self, peer: Peer) -> DeviceMoves {
+        self.by(peer).map_or(DeviceMoves::Never, |fabric| fabric.device_moves(peer))
     }
 
     fn handover(&mut self, peer: Peer, near: &Buffer) -> Option<Handover> {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use banyan_memory::{Buffer, MemoryKind, count_handed};
 use banyan_transport::{
-    Access, Caps, Fabric, Handed, Handover, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sink,
-    Token, Transfer, Wake,
+    Access, Caps, DeviceMoves, Fabric, Handed, Handover, Head, Kinds, Peer, Port, Refusal, RegisterError,
+    Remote, Sink, Token, Transfer, Wake,
 };
 
 use crate::arena::{self, Arena};
@@ -335,8 +335,8 @@ impl Port for Shm {
         }
     }
 
-    fn reads_devices(&mut self, peer: Peer) -> bool {
-        self.caps(peer).get.has(Kinds::HOST)
+    fn device_moves(&mut self, peer: Peer) -> DeviceMoves {
+        if self.caps(peer).get.has(Kinds::HOST) { DeviceMoves::ByDrivers } else { DeviceMoves::Never }
     }
 
     fn reclaim(&mut self, peer: Peer, token: Token) {

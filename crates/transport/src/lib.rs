@@ -30,8 +30,8 @@ pub mod sim;
 pub use fabric::{Fabric, Sink, Wake};
 pub use joining::{Joining, Member, NotStarted};
 pub use port::{
-    Access, Atomic, Caps, Fetch, Handed, Handover, Kinds, Order, Outcome, Port, Refusal, RegisterError,
-    Remote, Sent, Token, Transfer,
+    Access, Atomic, Caps, DeviceMoves, Fetch, Handed, Handover, Kinds, Order, Outcome, Port, Refusal,
+    RegisterError, Remote, Sent, Token, Transfer,
 };
 
 /// A process, by its number in the universe of jobs (within one job: its rank in MPI_COMM_WORLD).

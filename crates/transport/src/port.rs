@@ -230,6 +230,20 @@ impl Handed {
     }
 }
 
+/// Who moves bytes from and to memory of devices, without a copy in the host's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum DeviceMoves {
+    /// Nobody.
+    Never,
+    /// The drivers of both sides: [`Port::register`] may take memory of a device, which the peer then reads by [`Port::get`], into memory of the host
+    /// or of a device.
+    ByDrivers,
+    /// The network's device of each side, for its own memory: the fabric may register memory of a device, fill it and read it, and does not mind what the peer's
+    /// memory is.
+    ByNetwork,
+}
+
 /// Kinds of memory, as a set.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(transparent)]
@@ -331,11 +345,10 @@ pub trait Port {
     /// together have the same length.
     fn get(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer;
 
-    /// True if [`Port::register`] may take memory of a device, which `peer` then reads by [`Port::get`], and this process that of `peer`,
-    /// into memory of the host or of a device. It is in [`Caps`] where a fabric does that for all devices; here it depends on the drivers of
-    /// both, so that either call may refuse.
-    fn reads_devices(&mut self, _peer: Peer) -> bool {
-        false
+    /// Whether [`Port::register`] may take memory of a device, and [`Port::get`] and [`Port::put`] may have to do with some. It is in [`Caps`] where
+    /// a fabric does that for all devices; here it depends on the memory, so that each call may refuse.
+    fn device_moves(&mut self, _peer: Peer) -> DeviceMoves {
+        DeviceMoves::Never
     }
 
     /// Memory to fill for `peer` ([`banyan_memory::BOUNCE_BUFFER`] bytes) by copies from `near` and memory like it. `None`: there is none now, or its driver

@@ -137,6 +137,7 @@ fn any_network(mut pick: impl FnMut(usize) -> usize) -> Options {
         refuse_registration_once_in: [0, 2][pick(2)],
         put: OneSided::ALL[pick(OneSided::ALL.len())],
         handovers: [0, 1, 5][pick(3)],
+        moves_devices: pick(2) == 1,
         ..Options::default()
     }
 }

@@ -207,6 +207,56 @@ fn without_bounce_buffers_bytes_go_as_they_come() {
     drop(held);
 }
 
+/// A network whose devices go to memory of devices, each to that of its side, unless it refuses some.
+fn by_network(refuse_registration_once_in: u32) -> Options {
+    let get = OneSided::Later;
+    Options { get, refuse_registration_once_in, moves_devices: true, eager: 4096, ..Options::default() }
+}
+
+/// Long messages between memory of a device and of the host, or of devices, that the network moves by itself: one read for all of it, and no copy at either
+/// end.
+#[test]
+fn a_network_goes_to_memory_of_devices_by_itself() {
+    const LEN: usize = 2 << 20;
+    for (of_device, to_device) in [(true, true), (true, false), (false, true)] {
+        let device = SimulatedDevice::new(8 << 20, 3);
+        let mut world = two(by_network(0));
+        let bytes = pattern(6, LEN);
+        let from = if of_device { on(&device, &bytes) } else { filled(&bytes) };
+        let to = if to_device { on(&device, &vec![0; LEN]) } else { room(LEN) };
+        let before = device.copies().0;
+        let receive = world.recv(1, Some(0), Some(3), &to);
+        let send = world.send(0, 1, 3, Mode::Standard, &from);
+        assert_eq!(world.wait(1, receive).bytes, LEN as u64);
+        world.wait(0, send);
+        assert_eq!(device.copies().0 - before, 1, "the network's own");
+        assert_eq!(contents(&to, LEN), bytes);
+        assert_eq!(world.ends[1].p2p.stats().gets, 1);
+    }
+}
+
+/// What the network refuses, at either end, is staged there, and only there.
+#[test]
+fn what_a_network_refuses_is_staged() {
+    let [mut gets, mut refused] = [0; 2];
+    for seed in 0..60 {
+        let len = 9000 + 17_000 * seed as usize;
+        let device = SimulatedDevice::new(8 << 20, seed);
+        let mut world = World::new(2, seed, by_network(2), Config::new(1 << 20, 2));
+        let bytes = pattern(seed, len);
+        let (from, to) = (on(&device, &bytes), on(&device, &vec![0; len]));
+        let receive = world.recv(1, Some(0), Some(3), &to);
+        let send = world.send(0, 1, 3, Mode::Standard, &from);
+        assert_eq!(world.wait(1, receive).fault, None);
+        assert_eq!(world.wait(0, send).fault, None);
+        assert_eq!(contents(&to, len), bytes, "seed {seed}");
+        gets += world.ends[1].p2p.stats().gets;
+        refused += world.ends[0].p2p.stats().registrations_refused;
+        assert_eq!(world.ends[1].p2p.stats().get_refused, 0, "a get that is refused goes by the host");
+    }
+    assert!(gets > 10 && refused > 10 && gets + refused == 60, "{gets} read, {refused} not registered");
+}
+
 /// A send that is given up in the middle goes on from a copy, and its memory is the user's again.
 #[test]
 fn what_is_given_up_touches_memory_no_more() {

@@ -25,8 +25,8 @@ use state::{Action, Body, End, Frame, Handing, Link, News, Pending, State, bytes
 
 use crate::random::Random;
 use crate::{
-    Access, Atomic, Caps, Fabric, Handed, Handover, Head, Kinds, Order, Peer, Port, Refusal, RegisterError,
-    Remote, Sent, Sink, Token, Transfer, Wake,
+    Access, Atomic, Caps, DeviceMoves, Fabric, Handed, Handover, Head, Kinds, Order, Peer, Port, Refusal,
+    RegisterError, Remote, Sent, Sink, Token, Transfer, Wake,
 };
 
 /// The network: makes endpoints, breaks links, tells what is under way.
@@ -278,10 +278,10 @@ impl Port for SimFabric {
     }
 
     fn register(&mut self, _peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError> {
-        if !Kinds::HOST.has(Kinds::of(memory.kind())) {
+        let mut state = self.shared.lock();
+        if !memory.kind().is_host_accessible() && !state.options.moves_devices {
             return Err(RegisterError::Unsupported);
         }
-        let mut state = self.shared.lock();
         let once_in = state.options.refuse_registration_once_in;
         if state.random.once_in(once_in) {
             return Err(RegisterError::NoRoom);
@@ -336,7 +336,18 @@ impl Port for SimFabric {
     }
 
     fn get(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {
+        if !local.iter().all(|memory| memory.kind().is_host_accessible()) {
+            let mut state = self.shared.lock();
+            let Options { moves_devices, refuse_registration_once_in, .. } = state.options;
+            if !moves_devices || state.random.once_in(refuse_registration_once_in) {
+                return Transfer::Impossible;
+            }
+        }
         self.start(peer, remote, Action::Get(local.to_vec()), token)
+    }
+
+    fn device_moves(&mut self, _peer: Peer) -> DeviceMoves {
+        if self.shared.lock().options.moves_devices { DeviceMoves::ByNetwork } else { DeviceMoves::Never }
     }
 
     fn put(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {

@@ -27,8 +27,10 @@ pub struct Options {
     pub atomics: OneSided,
     /// Handover buffers that each endpoint has at a time, of which all take copies of devices.
     pub handovers: usize,
-    /// A registration is refused once in so many times (0: never).
+    /// A registration, or a get into memory of a device, is refused once in so many times (0: never).
     pub refuse_registration_once_in: u32,
+    /// Memory of devices is registered and filled as the host's is.
+    pub moves_devices: bool,
     /// Longest delay of a frame or a one-sided transfer, ticks. With 0 it arrives at the next poll.
     pub max_delay: u64,
     /// Frames that one poll hands over at most. At least 1.
@@ -60,6 +62,7 @@ impl Default for Options {
             atomics: OneSided::AtOnce,
             handovers: 0,
             refuse_registration_once_in: 0,
+            moves_devices: false,
             max_delay: 8,
             batch: 16,
             refuse_once_in: 0,
