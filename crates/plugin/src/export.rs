@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use banyan_memory::Buffer;
 use banyan_transport::{
-    Access, Atomic, Caps, Fabric, Head, Joining, Member, NotStarted, Order, Outcome, Peer, Remote, Sent,
-    Sink, Token, Transfer, Wake,
+    Access, Atomic, Caps, DeviceMoves, Fabric, Head, Joining, Member, NotStarted, Order, Outcome, Peer,
+    Remote, Sent, Sink, Token, Transfer, Wake,
 };
 
 use crate::table::{
@@ -38,6 +38,7 @@ impl Table {
             get: get::<F>,
             put: put::<F>,
             atomic: atomic::<F>,
+            device_moves: device_moves::<F>,
             reclaim: reclaim::<F>,
             reaches: reaches::<F>,
             connect: connect::<F>,
@@ -67,8 +68,9 @@ unsafe fn of<'a, F>(fabric: Handle) -> &'a mut F {
 
 unsafe extern "C" fn start<F: Member>(terms: &Terms<'_>, card: Say, why: Say) -> Begun {
     // SAFETY: slices of the other side, which are there until this returns.
-    let (node, nics, rdma) = unsafe {
-        (std::slice::from_raw_parts(terms.node, terms.node_len), terms.nics.text(), terms.rdma.text())
+    let (node, nics, rdma, topology) = unsafe {
+        let node = std::slice::from_raw_parts(terms.node, terms.node_len);
+        (node, terms.nics.text(), terms.rdma.text(), terms.topology.text())
     };
     let started = F::start(Joining {
         me: terms.me,
@@ -83,7 +85,7 @@ unsafe extern "C" fn start<F: Member>(terms: &Terms<'_>, card: Say, why: Say) ->
         nics: &nics,
         rdma: &rdma,
         turn: 0,
-        topology: "",
+        topology: &topology,
         ports: None,
         patience: Duration::from_nanos(terms.patience),
         encrypt: false,
@@ -132,6 +134,7 @@ plain! {
     caps(peer: Peer) -> Caps;
     withdraw(peer: Peer, remote: Remote);
     revoke(peer: Peer, remote: Remote);
+    device_moves(peer: Peer) -> DeviceMoves;
     reclaim(peer: Peer, token: Token);
     reaches(peer: Peer) -> bool;
     by_kernel() -> bool;

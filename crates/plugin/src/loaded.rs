@@ -10,10 +10,10 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
 
-use banyan_memory::Buffer;
+use banyan_memory::{Buffer, settle};
 use banyan_transport::{
-    Access, Atomic, Caps, Fabric, Head, Joining, Kinds, Member, NotStarted, Order, Outcome, Peer, Port,
-    Refusal, RegisterError, Remote, Sent, Sink, Token, Transfer, Wake,
+    Access, Atomic, Caps, DeviceMoves, Fabric, Head, Joining, Kinds, Member, NotStarted, Order, Outcome,
+    Peer, Port, Refusal, RegisterError, Remote, Sent, Sink, Token, Transfer, Wake,
 };
 
 use crate::library::{self, Library};
@@ -22,7 +22,7 @@ use crate::table::{Bytes, Events, Fill, Handle, Memory, Posted, Registered, Say,
 /// What a panic left with.
 type Panic = Box<dyn Any + Send>;
 
-/// A fabric of a library. Memory of devices it refuses, as their drivers are on this side.
+/// A fabric of a library. Of memory of devices this side tells it what their drivers say.
 pub struct Loaded<L> {
     table: &'static Table,
     fabric: Handle,
@@ -51,14 +51,14 @@ impl Lent {
         }
     }
 
-    /// One operation of this token is over.
-    fn over(&mut self, token: Token) {
-        if let Some(kept) = self.by_token.get_mut(&token) {
-            kept.remove(0);
-            if kept.is_empty() {
-                self.by_token.remove(&token);
-            }
+    /// One operation of this token is over; gives its memory.
+    fn over(&mut self, token: Token) -> Vec<Buffer> {
+        let Some(kept) = self.by_token.get_mut(&token) else { return Vec::new() };
+        let (_, memory) = kept.remove(0);
+        if kept.is_empty() {
+            self.by_token.remove(&token);
         }
+        memory
     }
 
     /// All operations towards a peer are over, or those of one token.
@@ -99,6 +99,7 @@ impl<L> Loaded<L> {
             crowded: joining.crowded,
             nics: nics.as_bytes().into(),
             rdma: joining.rdma.as_bytes().into(),
+            topology: joining.topology.as_bytes().into(),
             patience: joining.patience.as_nanos().try_into().unwrap_or(u64::MAX),
         };
         let (mut card, mut why) = (Vec::new(), Vec::new());
@@ -144,7 +145,8 @@ impl<L> Loaded<L> {
         local: &[Buffer],
         function: unsafe extern "C" fn(Handle, Peer, Remote, *const Memory, usize, Token) -> Transfer,
     ) -> Transfer {
-        if !local.iter().all(is_of_host) {
+        let device = local.iter().find(|memory| !is_of_host(memory));
+        if device.is_some() && self.device_moves(peer) == DeviceMoves::Never {
             return Transfer::Impossible;
         }
         let memory: Vec<Memory> = local.iter().map(Memory::from).collect();
@@ -152,6 +154,9 @@ impl<L> Loaded<L> {
         let transfer = unsafe { function(self.fabric, peer, remote, memory.as_ptr(), memory.len(), token) };
         if transfer == Transfer::Started {
             self.lent.lend(peer, token, local);
+        }
+        if transfer == Transfer::Impossible {
+            device.iter().for_each(|memory| memory.count_network(false));
         }
         transfer
     }
@@ -250,12 +255,14 @@ impl<L> Port for Loaded<L> {
     }
 
     fn register(&mut self, peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError> {
-        if !is_of_host(memory) {
-            return Err(RegisterError::Unsupported);
-        }
         let mut remote = Remote { addr: 0, len: 0, key: 0 };
         // SAFETY: the fabric; the memory is there until it is withdrawn, by the contract, or as it is lent.
-        match unsafe { (self.table.register)(self.fabric, peer, memory.into(), access, &mut remote) } {
+        let registered =
+            unsafe { (self.table.register)(self.fabric, peer, memory.into(), access, &mut remote) };
+        if !is_of_host(memory) {
+            memory.count_network(matches!(registered, Registered::Done));
+        }
+        match registered {
             Registered::Done => {
                 if memory.keeps_memory() {
                     self.lent.registered.push((remote.key, memory.clone()));
@@ -281,6 +288,11 @@ impl<L> Port for Loaded<L> {
 
     fn get(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {
         self.transfer((peer, remote, token), local, self.table.get)
+    }
+
+    fn device_moves(&mut self, peer: Peer) -> DeviceMoves {
+        // SAFETY: the fabric.
+        unsafe { (self.table.device_moves)(self.fabric, peer) }
     }
 
     fn put(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {
@@ -446,7 +458,12 @@ unsafe extern "C" fn sent<S: Sink>(to: *mut c_void, token: Token) {
 
 unsafe extern "C" fn completed<S: Sink>(to: *mut c_void, token: Token, outcome: Outcome) {
     let told = |sink: &mut S, lent: &mut Lent| {
-        lent.over(token);
+        let memory = lent.over(token);
+        // Where a device may not see what has come, it has to come in another way.
+        let outcome = match outcome {
+            Outcome::Done if settle(&memory).is_err() => Outcome::Impossible,
+            outcome => outcome,
+        };
         sink.completed(token, outcome);
     };
     // SAFETY: inside a poll.

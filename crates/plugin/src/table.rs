@@ -1,16 +1,19 @@
 //! [`Table`]: the functions of a fabric as its library gives them, and what crosses besides the values of the contract.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use banyan_memory::Buffer;
+use banyan_memory::{Allocation, Buffer, DeviceFailure, Drivers, Exporter, PciAddress};
 use banyan_transport::{
-    Access, Atomic, Caps, Head, Order, Outcome, Peer, Refusal, RegisterError, Remote, Sent, Token, Transfer,
-    Wake,
+    Access, Atomic, Caps, DeviceMoves, Head, Order, Outcome, Peer, Refusal, RegisterError, Remote, Sent,
+    Token, Transfer, Wake,
 };
 
 /// The version of the table and of all that crosses. It changes with them.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// What tells tables of different releases apart.
 #[repr(C)]
@@ -50,6 +53,7 @@ pub struct Table {
     pub(crate) get: unsafe extern "C" fn(Handle, Peer, Remote, *const Memory, usize, Token) -> Transfer,
     pub(crate) put: unsafe extern "C" fn(Handle, Peer, Remote, *const Memory, usize, Token) -> Transfer,
     pub(crate) atomic: unsafe extern "C" fn(Handle, Peer, Remote, &Atomic, Memory, Token) -> Transfer,
+    pub(crate) device_moves: unsafe extern "C" fn(Handle, Peer) -> DeviceMoves,
     pub(crate) reclaim: unsafe extern "C" fn(Handle, Peer, Token),
     pub(crate) reaches: unsafe extern "C" fn(Handle, Peer) -> bool,
     pub(crate) connect: unsafe extern "C" fn(Handle, Peer, Bytes, why: Say) -> bool,
@@ -95,6 +99,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) crowded: bool,
     pub(crate) nics: Bytes,
     pub(crate) rdma: Bytes,
+    pub(crate) topology: Bytes,
     /// Nanoseconds.
     pub(crate) patience: u64,
 }
@@ -216,17 +221,20 @@ impl Bytes {
     }
 }
 
-/// The range of a buffer in the host's memory.
+/// The range of a buffer.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Memory {
     start: *mut u8,
     len: usize,
+    /// Who tells of the memory, if it is a device's.
+    drivers: Option<&'static DriverTable>,
 }
 
 impl From<&Buffer> for Memory {
     fn from(buffer: &Buffer) -> Memory {
-        Memory { start: buffer.ptr(buffer.lo(), buffer.len()), len: buffer.len() }
+        let drivers = (!buffer.kind().is_host_accessible()).then_some(&DriverTable::OURS);
+        Memory { start: buffer.address(buffer.lo()) as *mut u8, len: buffer.len(), drivers }
     }
 }
 
@@ -234,8 +242,57 @@ impl Memory {
     /// # Safety
     /// As for [`Buffer::new`].
     pub(crate) unsafe fn buffer(self) -> Buffer {
-        // SAFETY: by the caller.
-        unsafe { Buffer::new(self.start, self.len) }
+        match self.drivers {
+            // SAFETY: by the caller.
+            None => unsafe { Buffer::new(self.start, self.len) },
+            Some(drivers) => Buffer::elsewhere(self.start, self.len, Arc::new(drivers)),
+        }
+    }
+}
+
+/// The functions of [`Exporter`], as a library calls those of the drivers of the process that has loaded it.
+#[repr(C)]
+pub(crate) struct DriverTable {
+    /// True if there is an allocation that has this address, which it then tells.
+    allocation: unsafe extern "C" fn(usize, &mut Allocation) -> bool,
+    /// Gives a descriptor that is the caller's, or a negative number, and says why.
+    dma_buf: unsafe extern "C" fn(usize, usize, why: Say) -> c_int,
+}
+
+impl DriverTable {
+    const OURS: DriverTable = DriverTable { allocation, dma_buf };
+}
+
+unsafe extern "C" fn allocation(address: usize, told: &mut Allocation) -> bool {
+    Drivers.allocation(address).map(|found| *told = found).is_some()
+}
+
+unsafe extern "C" fn dma_buf(start: usize, len: usize, why: Say) -> c_int {
+    match Drivers.dma_buf(&(start..start + len)) {
+        Ok(descriptor) => descriptor.into_raw_fd(),
+        Err(failure) => {
+            // SAFETY: inside the call that it came with.
+            unsafe { why.say(failure.what.as_bytes()) };
+            -1
+        }
+    }
+}
+
+impl Exporter for &'static DriverTable {
+    fn allocation(&self, address: usize) -> Option<Allocation> {
+        let mut told = Allocation { id: 0, start: 0, len: 0, device: PciAddress::new("") };
+        // SAFETY: a function of the other side, and room for what it tells.
+        unsafe { (self.allocation)(address, &mut told) }.then_some(told)
+    }
+
+    fn dma_buf(&self, pages: &Range<usize>) -> Result<OwnedFd, DeviceFailure> {
+        let mut why = Vec::new();
+        // SAFETY: as above.
+        match unsafe { (self.dma_buf)(pages.start, pages.len(), Say::into(&mut why)) } {
+            error if error < 0 => Err(DeviceFailure { what: String::from_utf8_lossy(&why).into_owned() }),
+            // SAFETY: a descriptor that the other side gives away.
+            descriptor => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
+        }
     }
 }
 
