@@ -125,7 +125,7 @@ pub const ALL: &[Setting] = &[
         about: "How connections by RDMA devices are to be, as in `pkey=0x8001,sl=3`: `pkey` (partition key), `sl` (service level, 0 to 15), `traffic_class` \
                 (0 to 255), `gid_index` (which address of the port, in the place of the one that reaches the peer), `mtu` (largest packet: 256, 512, 1024, 2048 or 4096 bytes, if port and \
                 peer can), `connections` (most that stand at a time, else 256), `rails` (1 or 2 ports for a rank, else 2 where no \
-                other rank takes the second); \
+                other rank takes the second), `gpudirect` (0: devices do not go to memory of GPUs by themselves); \
                 `mlx5_0:sl=3` is for ports of that device alone. The same for all ranks of a job. See [RDMA](rdma.md).",
     },
     Setting {

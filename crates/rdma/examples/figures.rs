@@ -88,6 +88,7 @@ fn main() -> Result<(), String> {
     let options = Options {
         ports: (0..rails).map(port).collect(),
         subnets: Vec::new(),
+        topology: String::new(),
         patience: Duration::from_secs(60),
     };
     let (mut fabric, card) = Rdma::new(Peer(me), 2, 1, [1; 32], &options)?;

@@ -271,7 +271,7 @@ impl<M: Memory> Cache<M> {
 }
 
 /// The pages that a range lies in.
-fn pages(span: &Span) -> Span {
+pub fn pages(span: &Span) -> Span {
     span.start / PAGE * PAGE..span.end.next_multiple_of(PAGE)
 }
 

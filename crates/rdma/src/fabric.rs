@@ -42,6 +42,8 @@ pub struct Options {
     pub ports: Vec<RailOptions>,
     /// The subnets of which the port's addresses are to be, as far as it has some: one of the addresses, and the length of the prefix.
     pub subnets: Vec<(IpAddr, u8)>,
+    /// The text of a topology file that says where ports and GPUs are; empty: as the system does.
+    pub topology: String,
     /// How long a peer may not answer before it counts as gone.
     pub patience: Duration,
 }
@@ -50,7 +52,7 @@ impl Options {
     /// On one port, with connections as it has them.
     pub fn on(device: &str, port: u8, patience: Duration) -> Options {
         let port = RailOptions { device: device.to_owned(), port, settings: Settings::default() };
-        Options { ports: vec![port], subnets: Vec::new(), patience }
+        Options { ports: vec![port], subnets: Vec::new(), topology: String::new(), patience }
     }
 }
 
@@ -162,7 +164,10 @@ impl Rdma {
         let rails: Vec<Rail> = rails.into_iter().flatten().collect();
         let refused_rails = refused.into_iter().filter_map(Result::err).collect();
         let devices = std::iter::once(&device).chain(rails.iter().map(|rail| &rail.device)).cloned();
-        let registrations = Registrations::new(devices.collect());
+        let mut registrations = Registrations::new(devices.collect(), &options.topology);
+        if first.settings.gpudirect == Some(false) {
+            registrations.gpus().refuse_all("BANYAN_RDMA says gpudirect=0");
+        }
         let window = u32::from(WINDOW);
         let most = first
             .settings
@@ -559,8 +564,10 @@ impl Fabric for Rdma {
         };
         let further: String = self.rails.iter().map(of_rail).collect();
         let refused: String = self.refused_rails.iter().map(|why| format!("; not used: {why}")).collect();
+        let staged = self.registrations.why_staged().map(|why| format!("; memory of GPUs is staged: {why}"));
+        let staged = staged.unwrap_or_default();
         Some(format!(
-            "{name}:{port}: {} bytes in {} frames sent, {} bytes in {} transfers read, written or changed, {} registrations{further}{refused}",
+            "{name}:{port}: {} bytes in {} frames sent, {} bytes in {} transfers read, written or changed, {} registrations{further}{refused}{staged}",
             counts.sent, counts.frames, counts.moved, counts.transfers, counts.registrations
         ))
     }

@@ -67,8 +67,6 @@ pub use library::{InLibrary, Loaded, explain};
 #[cfg(feature = "verbs")]
 pub use fabric::{Counts, Options, Rdma};
 #[cfg(feature = "verbs")]
-pub use gpu_memory::{DmaBuf, GpuMemory, GpuRegion};
-#[cfg(feature = "verbs")]
 pub use rails::RailOptions;
 #[cfg(feature = "verbs")]
 pub use verbs::devices;

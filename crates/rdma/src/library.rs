@@ -4,7 +4,9 @@
 use std::net::IpAddr;
 
 use banyan_plugin::Library;
-use banyan_topo::{CpuSet, Holder, HostMap, NicFilter, RdmaLink, RdmaPort, Turn, nic_filters, rdma_ports};
+use banyan_topo::{
+    CpuSet, GpuPath, Holder, HostMap, NicFilter, RdmaLink, RdmaPort, Turn, nic_filters, rdma_ports,
+};
 use banyan_transport::{Joining, NotStarted};
 
 use crate::gid;
@@ -113,7 +115,9 @@ fn missing_port<'a>(all: &[RdmaPort], filters: &'a [NicFilter]) -> Option<(&'a s
 pub fn explain(nics: &str, settings: &str, topology: &str) -> Result<String, String> {
     let of =
         |port: &str| Settings::of(settings, port).map_err(|why| format!("BANYAN_RDMA={settings}: {why}"));
-    let (host, cpus) = (host(topology)?, CpuSet::allowed());
+    let text = Some(topology).filter(|text| !text.is_empty());
+    let host = HostMap::told(text).map_err(|why| format!("BANYAN_TOPOLOGY: {why}"))?;
+    let cpus = CpuSet::allowed();
     let all = RdmaPort::all(&host);
     let mut out = String::new();
     for port in &all {
@@ -124,6 +128,7 @@ pub fn explain(nics: &str, settings: &str, topology: &str) -> Result<String, Str
         out += &format!("  {port}{at}\n");
     }
     let said = of("")?;
+    out += &gpus(&host, &all, said.gpudirect);
     let choose = |turn| choose(&all, nics, (&host, &cpus), turn);
     let one = |before| choose(Turn { before, of: 1, wanted: Some(1), most: 1 }).map(|ports| ports[0]);
     match (one(0), choose(turn(&said, 0, 1))) {
@@ -162,6 +167,33 @@ pub fn explain(nics: &str, settings: &str, topology: &str) -> Result<String, Str
         },
     }
     Ok(out)
+}
+
+/// For people: by which ports memory of each GPU goes by itself, and why not by the others.
+fn gpus(host: &HostMap, ports: &[RdmaPort], gpudirect: Option<bool>) -> String {
+    let mut out = String::new();
+    for gpu in host.gpus.iter().filter(|_| !ports.is_empty()) {
+        out += &format!("  memory of {} ({}):", gpu.name, gpu.model);
+        if gpudirect == Some(false) {
+            out += &format!(" {}, as BANYAN_RDMA says gpudirect=0\n", GpuPath::Staged);
+            continue;
+        }
+        let apart = |port: &RdmaPort| host.distance(Holder::Device(&gpu.at), &port.at);
+        let by = |path: GpuPath| {
+            let there = ports.iter().filter(|port| GpuPath::of(apart(port)) == path);
+            there.map(|port| format!("{} ({})", port.name(), apart(port))).collect::<Vec<_>>().join(", ")
+        };
+        let (near, far) = (by(GpuPath::DmaBuf), by(GpuPath::Staged));
+        if !near.is_empty() {
+            out += &format!(" {} by {near}, if driver and device take it", GpuPath::DmaBuf);
+        }
+        if !far.is_empty() {
+            let and = if near.is_empty() { "" } else { ";" };
+            out += &format!("{and} {} by {far}, too far", GpuPath::Staged);
+        }
+        out.push('\n');
+    }
+    out
 }
 
 /// For people: at which addresses peers reach a port, and how connections there are to be.

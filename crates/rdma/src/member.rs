@@ -10,7 +10,7 @@ use crate::settings::Settings;
 impl Member for Rdma {
     /// Uses the ports that `nics` names, which the other side of the table has chosen, and their addresses in the subnets that stand there, too.
     fn start(joining: Joining<'_>) -> Result<Option<(Rdma, Vec<u8>)>, NotStarted> {
-        let Joining { me, size, job, secret, nics, rdma, patience, .. } = joining;
+        let Joining { me, size, job, secret, nics, rdma, topology, patience, .. } = joining;
         let (mut ports, mut subnets) = (Vec::new(), Vec::new());
         for named in nic_filters(nics)? {
             match named {
@@ -27,7 +27,7 @@ impl Member for Rdma {
             })
         };
         let ports = ports.into_iter().map(as_said).collect::<Result<_, _>>()?;
-        let options = Options { ports, subnets, patience };
+        let options = Options { ports, subnets, topology: topology.to_owned(), patience };
         Rdma::new(me, size, job, secret, &options).map(Some).map_err(NotStarted::Broken)
     }
 }

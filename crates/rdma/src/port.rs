@@ -2,7 +2,8 @@
 
 use banyan_memory::{Buffer, MemoryKind};
 use banyan_transport::{
-    Access, Atomic, Caps, Fetch, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Token, Transfer,
+    Access, Atomic, Caps, DeviceMoves, Fetch, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Token,
+    Transfer,
 };
 
 use crate::cache;
@@ -48,9 +49,6 @@ impl Port for Rdma {
     }
 
     fn register(&mut self, _peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError> {
-        if memory.kind() != MemoryKind::Host {
-            return Err(RegisterError::Unsupported);
-        }
         if memory.is_empty() {
             return Ok(Remote { addr: memory.address(memory.lo()) as u64, len: 0, key: NO_BYTES });
         }
@@ -58,7 +56,10 @@ impl Port for Rdma {
             Access::Read => cache::Access::READ,
             Access::ReadWrite => cache::Access::READ_WRITE,
         };
-        let key = self.registrations.expose(memory, access).map_err(|_| RegisterError::NoRoom)?;
+        let key = self.registrations.expose(memory, access).map_err(|_| match memory.kind() {
+            MemoryKind::Host => RegisterError::NoRoom,
+            MemoryKind::Device => RegisterError::Unsupported,
+        })?;
         Ok(Remote { addr: memory.address(memory.lo()) as u64, len: memory.len() as u64, key })
     }
 
@@ -72,6 +73,13 @@ impl Port for Rdma {
 
     fn get(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {
         self.transfer(peer, remote, local, token, Way::Get)
+    }
+
+    fn device_moves(&mut self, _peer: Peer) -> DeviceMoves {
+        match self.registrations.gpus().may_be_taken() {
+            true => DeviceMoves::ByNetwork,
+            false => DeviceMoves::Never,
+        }
     }
 
     fn put(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {

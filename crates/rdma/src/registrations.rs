@@ -1,12 +1,14 @@
-//! Registered memory of users, on a device: what the [`Cache`] keeps where memory can be watched, and what peers may reach.
+//! Registered memory of users, on a device: what the [`Cache`] keeps where memory can be watched, what [`GpuMemory`] keeps, and what peers may reach.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use banyan_memory::Buffer;
+use banyan_memory::{Buffer, MemoryKind};
 
 use crate::cache::{Access, Cache, Memory, Purpose, Span};
+use crate::gpu_memory::GpuMemory;
 use crate::locked;
+use crate::settings::RAILS;
 use crate::verbs::{Device, Local, Region};
 use crate::watch::Watch;
 
@@ -14,6 +16,16 @@ use crate::watch::Watch;
 pub(crate) struct Regions(Vec<Region>);
 
 impl Regions {
+    /// On the devices of the first rails.
+    pub(crate) fn new(by_rail: Vec<Region>) -> Regions {
+        Regions(by_rail)
+    }
+
+    /// On how many rails work may use it.
+    pub(crate) fn rails(&self) -> usize {
+        self.0.len()
+    }
+
     /// A part of it, by its address, for work that is posted on a rail.
     pub(crate) fn local(&self, rail: usize, addr: usize, len: u32) -> Local<'static> {
         self.0[rail].local(addr, len)
@@ -28,6 +40,11 @@ impl Regions {
 /// The key by which work on a rail reaches a peer's memory, of which a [`Regions::key`] was told.
 pub(crate) fn rkey(keys: u64, rail: usize) -> u32 {
     (keys >> (32 * rail)) as u32
+}
+
+/// On how many rails work may reach the peer's memory that has these keys: where memory of a GPU is far from a port it has no key there.
+pub(crate) fn rails(keys: u64) -> usize {
+    if rkey(keys, 1) == 0 { 1 } else { RAILS }
 }
 
 /// The memory of this process, as its devices and its kernel see it.
@@ -63,6 +80,7 @@ impl Memory for Host {
 /// The registrations of users' memory.
 pub(crate) struct Registrations {
     cache: Cache<Host>,
+    gpus: GpuMemory,
     begun: bool,
     keeps: bool,
     /// What peers may reach, by its key, and how often that was allowed.
@@ -70,12 +88,13 @@ pub(crate) struct Registrations {
 }
 
 impl Registrations {
-    /// None, on these devices, which count what they lock each.
-    pub(crate) fn new(devices: Vec<Arc<Device>>) -> Registrations {
+    /// None, on these devices, which count what they lock each. `topology` is the text of a topology file, or empty.
+    pub(crate) fn new(devices: Vec<Arc<Device>>, topology: &str) -> Registrations {
         let limit = devices.iter().filter_map(|device| device.most_locked).min();
         let most = locked::kept(limit) / devices.len();
+        let gpus = GpuMemory::new(devices.clone(), topology);
         let cache = Cache::new(Host { devices, watch: None, registrations: 0 }, most);
-        Registrations { cache, begun: false, keeps: Watch::is_allowed(), exposed: HashMap::new() }
+        Registrations { cache, gpus, begun: false, keeps: Watch::is_allowed(), exposed: HashMap::new() }
     }
 
     /// Whether registrations are kept for the next transfer, as far as can be said before any is made.
@@ -85,16 +104,30 @@ impl Registrations {
 
     /// Number of registrations that were made.
     pub(crate) fn made(&self) -> u64 {
-        self.cache.memory().registrations
+        self.cache.memory().registrations + self.gpus.made()
     }
 
-    /// A registration of a buffer of the host's, which is not empty.
+    /// The memory of GPUs.
+    pub(crate) fn gpus(&mut self) -> &mut GpuMemory {
+        &mut self.gpus
+    }
+
+    /// Why memory of GPUs is staged, if some is.
+    pub(crate) fn why_staged(&self) -> Option<&str> {
+        self.gpus.why_staged()
+    }
+
+    /// A registration of a buffer, which is not empty.
     pub(crate) fn region(
         &mut self,
         buffer: &Buffer,
         access: Access,
         purpose: Purpose,
     ) -> Result<Arc<Regions>, String> {
+        match buffer.kind() {
+            MemoryKind::Device => return self.gpus.region(buffer, access, purpose),
+            MemoryKind::Host => {}
+        }
         if !std::mem::replace(&mut self.begun, true) {
             // Where memory cannot be watched each transfer registers its own.
             self.cache.memory_mut().watch = Watch::start().ok();
@@ -125,6 +158,7 @@ impl Registrations {
     pub(crate) fn revoke(&mut self, key: u64) {
         if let Some((region, _)) = self.exposed.remove(&key) {
             self.cache.forget(&region, Purpose::Theirs);
+            self.gpus.forget(&region, Purpose::Theirs);
         }
     }
 }

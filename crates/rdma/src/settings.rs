@@ -24,10 +24,12 @@ pub struct Settings {
     pub connections: Option<u32>,
     /// Ports that one process uses.
     pub rails: Option<u8>,
+    /// Whether devices go to memory of GPUs by themselves, where they can.
+    pub gpudirect: Option<bool>,
 }
 
 /// What users may name.
-const NAMES: &str = "pkey, sl, traffic_class, gid_index, mtu, connections, rails";
+const NAMES: &str = "pkey, sl, traffic_class, gid_index, mtu, connections, rails, gpudirect";
 /// The bit of a partition key that says how its port is a member: not a part of the partition's name.
 const MEMBERSHIP: u16 = 0x8000;
 
@@ -78,6 +80,7 @@ impl Settings {
             "mtu" => self.mtu = Some(mtu(number(value, 256, 4096)?)?),
             "connections" => self.connections = Some(number(value, 1, 1 << 20)?),
             "rails" => self.rails = Some(number(value, 1, RAILS as u32)? as u8),
+            "gpudirect" => self.gpudirect = Some(number(value, 0, 1)? == 1),
             _ => return Err(format!("there are {NAMES}")),
         }
         Ok(())
@@ -88,9 +91,10 @@ impl Settings {
     /// # Errors
     /// A sentence that says so.
     pub fn fit_iwarp(&self) -> Result<(), String> {
-        let fits = Settings { connections: None, rails: None, ..*self } == Settings::default();
+        let fits =
+            Settings { connections: None, rails: None, gpudirect: None, ..*self } == Settings::default();
         fits.then_some(()).ok_or_else(|| {
-            format!("{self}: the device is one of iWARP, which has nothing of that; only connections can be said there")
+            format!("{self}: the device is one of iWARP, which has nothing of that; only connections and gpudirect can be said there")
         })
     }
 
@@ -131,6 +135,7 @@ impl fmt::Display for Settings {
         said.extend(self.mtu.map(|mtu| format!("mtu={}", 128 << mtu)));
         said.extend(self.connections.map(|connections| format!("connections={connections}")));
         said.extend(self.rails.map(|rails| format!("rails={rails}")));
+        said.extend(self.gpudirect.map(|yes| format!("gpudirect={}", u8::from(yes))));
         out.write_str(&said.join(","))
     }
 }
@@ -163,7 +168,7 @@ mod tests {
     #[test]
     fn iwarp_has_nothing_but_connections() {
         let fits = |text: &str| Settings::read(text).expect("right").fit_iwarp();
-        assert_eq!((fits(""), fits("connections=3,sl=0")), (Ok(()), Ok(())));
+        assert_eq!((fits("gpudirect=1"), fits("connections=3,sl=0")), (Ok(()), Ok(())));
         for text in ["pkey=0x1234", "sl=3", "traffic_class=8", "gid_index=0", "mtu=1024,connections=3"] {
             assert!(
                 fits(text).is_err_and(|why| why.contains(text.split(',').next().expect("one"))),
@@ -175,7 +180,8 @@ mod tests {
     #[test]
     fn what_is_said_is_read() {
         assert_eq!(Settings::read(""), Ok(Settings::default()));
-        let all = "pkey=0x8001, sl=3,traffic_class=106,gid_index=2,mtu=4096,connections=32,rails=2,";
+        let all =
+            "pkey=0x8001, sl=3,traffic_class=106,gid_index=2,mtu=4096,connections=32,rails=2,gpudirect=0,";
         let settings = Settings {
             pkey: Some(0x8001),
             sl: 3,
@@ -184,6 +190,7 @@ mod tests {
             mtu: Some(5),
             connections: Some(32),
             rails: Some(2),
+            gpudirect: Some(false),
         };
         assert_eq!(Settings::read(all), Ok(settings));
         assert_eq!(Settings::read(&settings.to_string()), Ok(settings), "{settings}");
@@ -199,6 +206,7 @@ mod tests {
             ("mtu=1500", "mtu=1500: packets have 256,"),
             ("mtu=9000", "mtu=9000: a number from 256 to 4096"),
             ("rails=3", "rails=3: a number from 1 to 2"),
+            ("gpudirect=on", "gpudirect=on: a number from 0 to 1"),
             ("connections=0", "connections=0: a number from 1"),
             (":sl=1", ":sl=1: there are pkey, sl,"),
             ("mlx5_0:speed=9", "mlx5_0:speed=9: there are pkey, sl,"),

@@ -10,7 +10,7 @@ use crate::cache::{Access, Purpose};
 use crate::fabric::{MOST_WORK, Rdma};
 use crate::frames::{Id, SLOT};
 use crate::links::End;
-use crate::registrations::{Regions, rkey};
+use crate::registrations::{Regions, rails, rkey};
 use crate::settings::RAILS;
 use crate::verbs::{self, Completion, Failure, Local, Op, Pair, Work};
 
@@ -129,6 +129,12 @@ impl Moving {
             (Piece::Short(local, op), _) => (local, op),
             (Piece::Long { .. }, None) => unreachable!("long works have a way"),
         }
+    }
+
+    /// On how many rails works may be posted: as many as both memories are registered for.
+    fn rails(&self) -> usize {
+        let theirs = self.long.map_or(1, |(_, keys)| rails(keys));
+        self.regions.iter().map(|regions| regions.rails()).fold(theirs, usize::min)
     }
 
     /// The oldest work that a rail has under way is over; gives its bytes. Works of one rail are over in the order in which they were posted.
@@ -310,11 +316,9 @@ impl Rdma {
         if bytes == 0 {
             return Transfer::Done;
         }
-        if filled.iter().any(|buffer| !buffer.kind().is_host_accessible()) {
-            return Transfer::Impossible;
-        }
         let there = verbs::Remote { addr: remote.addr, rkey: remote.key as u32 };
-        if bytes > SLOT {
+        // The processor copies to and from slots.
+        if bytes > SLOT || filled.iter().any(|buffer| !buffer.kind().is_host_accessible()) {
             return self.by_registration(peer, token, &filled, remote, way);
         }
         let local = || filled.iter().map(|&buffer| buffer.clone()).collect();
@@ -417,7 +421,7 @@ impl Rdma {
         };
         let Some(pairs) = &mut end.pairs else { return false };
         while let Some(bytes) = moving.parts.get(moving.posted).map(Part::bytes) {
-            let rail = self.long.rail(moving.long, bytes, pairs.rails());
+            let rail = self.long.rail(moving.long, bytes, pairs.rails().min(moving.rails()));
             let Some(rail) = rail.filter(|_| end.moving < Pair::DEPTH && self.under_way < MOST_WORK) else {
                 return true;
             };

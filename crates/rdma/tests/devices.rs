@@ -5,15 +5,18 @@
 mod common;
 
 use std::ffi::c_void;
-use std::os::fd::AsFd;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use banyan_memory::{Buffer, HeapBuffer};
+use banyan_memory::{Allocation, Buffer, DeviceFailure, Exporter, HeapBuffer, PciAddress};
 use banyan_rdma::settings::Settings;
-use banyan_rdma::{DmaBuf, GpuMemory, Options, RailOptions, Rdma};
-use banyan_topo::Distance;
+use banyan_rdma::{Options, RailOptions, Rdma};
 use banyan_transport::conformance::introduced;
-use banyan_transport::{Access, Fabric, Outcome, Peer, Port, Remote, Token, Transfer};
+use banyan_transport::{
+    Access, DeviceMoves, Fabric, Outcome, Peer, Port, RegisterError, Remote, Token, Transfer,
+};
 use common::{HEAD, Inbox, contents, ends, pair, send, until};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
@@ -68,24 +71,74 @@ fn packets(device: &str) -> Option<u64> {
         .find_map(|name| std::fs::read_to_string(format!("{port}/{name}")).ok()?.trim().parse().ok())
 }
 
-/// Software devices register no dma-buf, and none registers memory that is none: both is staged. What is far is not tried.
+/// The driver of GPUs at these PCI addresses, each of which has one allocation, of [`PART`] bytes: its file is no dma-buf.
+struct Gpus<'a>(&'a [&'static str]);
+
+const GPU_MEMORY: usize = 0x7000_3000_0000;
+
+impl Exporter for Gpus<'static> {
+    fn allocation(&self, address: usize) -> Option<Allocation> {
+        let number = (address - GPU_MEMORY) / PART;
+        let start = (GPU_MEMORY + number * PART) as u64;
+        let device = PciAddress::new(self.0.get(number)?);
+        Some(Allocation { id: number as u64, start, len: PART as u64, device })
+    }
+
+    fn dma_buf(&self, pages: &Range<usize>) -> Result<OwnedFd, DeviceFailure> {
+        let file = rustix::fs::memfd_create("gpu", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
+        rustix::fs::ftruncate(&file, pages.len() as u64).expect("room");
+        Ok(file)
+    }
+}
+
+/// A host whose RDMA devices are on PCIe switches of one root port, beside GPU 11; GPU 12 is below another host bridge.
+fn with_gpus() -> String {
+    let mut text = "[[host]]\nnic = [\n".to_owned();
+    for (at, device) in banyan_rdma::devices().iter().enumerate() {
+        text += &format!(
+            "{{ name = \"{device}:1\", rdma = \"RoCE\", speed = 1000, at = \"pci0000:01/0000:01:00.0/0000:02:00.0/0000:03:0{at}.0/0000:1{at}:00.0\" }},\n"
+        );
+    }
+    text += "]\ngpu = [\n";
+    for (at, path) in ["0000:02:00.0/0000:03:09.0/0000:b1:00.0", "0000:b2:00.0"].iter().enumerate() {
+        let root = ["pci0000:01/0000:01:00.0", "pci0000:80/0000:80:00.0"][at];
+        text += &format!("{{ name = \"GPU{at}\", model = \"a test\", at = \"{root}/{path}\" }},\n");
+    }
+    text + "]\n"
+}
+
+/// Software devices register no dma-buf, and none registers memory that is none: it is staged, and so is what is far, or of which nothing says where it
+/// is. After three allocations nothing is tried.
 #[test]
-fn a_dma_buf_that_is_refused_is_staged() {
-    let (end, _) = common::ends(1, Duration::from_secs(60)).remove(0);
-    let file = rustix::fs::memfd_create("gpu", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
-    rustix::fs::ftruncate(&file, PART as u64).expect("room");
-    let memory = DmaBuf { fd: file.as_fd(), offset: 0, len: PART, address: 0x7000_0000_0000 };
-    let staged = |distance| match end.register_dmabuf(&memory, distance) {
-        GpuMemory::Staged(why) => why,
-        GpuMemory::Registered(region) => panic!("a plain file was registered, with the key {}", region.key()),
+fn memory_of_gpus_that_is_refused_is_staged() {
+    let options = |settings| {
+        let port = RailOptions { device: banyan_rdma::devices()[0].clone(), port: 1, settings };
+        let (ports, subnets, topology) = (vec![port], Vec::new(), with_gpus());
+        Options { ports, subnets, topology, patience: Duration::from_secs(60) }
     };
-    for near in [Distance::Pix, Distance::Pxb] {
-        let why = staged(near);
-        assert!(why.starts_with("no registration of a dma-buf: "), "{why}");
-    }
-    for far in [Distance::Phb, Distance::Node, Distance::Sys] {
-        assert_eq!(staged(far), format!("{far} is too far for GPUDirect RDMA"));
-    }
+    let start = |settings| Rdma::new(Peer(0), 2, 77, [5; 32], &options(settings)).expect("a fabric").0;
+    let drivers: Arc<dyn Exporter> = Arc::new(Gpus(&["0000:b1:00.0", "0000:b2:00.0", "0000:b3:00.0"]));
+    let memory = |gpu: usize| {
+        let start = std::ptr::with_exposed_provenance_mut(GPU_MEMORY + gpu * PART);
+        Buffer::elsewhere(start, PART, drivers.clone())
+    };
+    let staged = |end: &mut Rdma, gpu: usize| {
+        let registered = end.register(Peer(1), &memory(gpu), Access::Read);
+        assert_eq!(registered, Err(RegisterError::Unsupported));
+        let said = end.account().unwrap_or_default();
+        said.split_once("memory of GPUs is staged: ").expect("a reason").1.to_owned()
+    };
+    let (mut end, device) = (start(Settings::default()), banyan_rdma::devices()[0].clone());
+    assert_eq!(end.device_moves(Peer(1)), DeviceMoves::ByNetwork);
+    let why = staged(&mut end, 0);
+    assert!(why.starts_with("no registration of a dma-buf: "), "{why}");
+    let far = format!("the GPU at 0000:b2:00.0 is SYS from {device}:1, too far for GPUDirect RDMA");
+    assert_eq!(staged(&mut end, 1), far);
+    assert_eq!(staged(&mut end, 2), "nothing says where the GPU at 0000:b3:00.0 is");
+    assert_eq!(end.device_moves(Peer(1)), DeviceMoves::Never, "nothing was taken");
+    let mut off = start(Settings { gpudirect: Some(false), ..Settings::default() });
+    assert_eq!(off.device_moves(Peer(1)), DeviceMoves::Never);
+    assert_eq!(staged(&mut off, 0), "BANYAN_RDMA says gpudirect=0");
 }
 
 #[test]
@@ -421,7 +474,12 @@ fn what_a_port_has_not_is_named() {
     for (text, why) in if common::iwarp() { &of_iwarp[..] } else { &refusals } {
         let settings = Settings::read(text).expect("right");
         let port = RailOptions { device: banyan_rdma::devices().swap_remove(0), port: 1, settings };
-        let options = Options { ports: vec![port], subnets: Vec::new(), patience: Duration::from_secs(1) };
+        let options = Options {
+            ports: vec![port],
+            subnets: Vec::new(),
+            topology: String::new(),
+            patience: Duration::from_secs(1),
+        };
         let refused = Rdma::new(Peer(0), 2, 1, [0; 32], &options).err().expect(text);
         assert!(refused.contains(why), "{refused}");
     }

@@ -355,6 +355,12 @@ impl HostMap {
         }
     }
 
+    /// How far a device is from the GPU at a PCI address (such as `0000:18:00.0`); `None` if the map has none there.
+    pub fn gpu_distance(&self, address: &str, place: &Place) -> Option<Distance> {
+        let gpu = self.gpus.iter().find(|gpu| gpu.at.address() == Some(address))?;
+        Some(self.distance(Holder::Device(&gpu.at), place))
+    }
+
     /// How many NVLinks two GPUs have to each other, with NVSwitches between or without.
     pub fn nvlinks(&self, one: &Gpu, other: &Gpu) -> u32 {
         let joins = |of: &&NvLink| of.gpus.contains(&one.name) && of.gpus.contains(&other.name);

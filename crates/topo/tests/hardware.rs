@@ -6,8 +6,8 @@ mod hosts;
 use std::path::Path;
 
 use banyan_topo::{
-    CpuSet, Distance, GpuLink, GpuLocation, GpuPath, HardwareMap, Holder, HostMap, Machine, NvLink, RdmaPort,
-    Switch, Turn, Unit, bound, gpu_links, rdma_ports, share,
+    CpuSet, Distance, GpuLink, GpuLocation, GpuPath, HardwareMap, Holder, HostMap, Machine, Nic, NvLink,
+    RdmaPort, Switch, Turn, Unit, bound, gpu_links, rdma_ports, share,
 };
 use hosts::{DUAL, FAT_TREE, HGX, HGX_FILE, Host};
 use proptest::prelude::*;
@@ -56,6 +56,14 @@ fn eight_gpus_have_eight_nics() {
     let eth0 = host.nics.iter().find(|nic| nic.name == "eth0").unwrap();
     assert_eq!((eth0.rdma, eth0.speed, host.gpu_path(&host.gpus[0], eth0)), (None, 25000, GpuPath::Staged));
     assert_eq!((host.gpus.len(), host.nics.len()), (8, 9), "no console, no loopback, no bridge");
+    for (number, gpu) in host.gpus.iter().enumerate() {
+        let at = gpu.at.address().unwrap();
+        let path = |nic: &Nic| GpuPath::of(host.gpu_distance(at, &nic.at).unwrap());
+        let direct = |nic: &&Nic| nic.rdma.is_some() && path(nic) == GpuPath::DmaBuf;
+        let direct: Vec<&str> = host.nics.iter().filter(direct).map(|nic| &*nic.name).collect();
+        assert_eq!(direct, [format!("mlx5_{number}:1")], "its own port alone");
+    }
+    assert_eq!(host.gpu_distance("0000:ff:00.0", &host.nics[0].at), None, "no GPU is there");
 }
 
 /// What `/sys` shows is what the topology file says, but for the NVLinks, and for the name.

@@ -1,6 +1,6 @@
 //! Registered memory.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use banyan_memory::{Buffer, HeapBuffer};
@@ -8,7 +8,6 @@ use rdma_sys::{ibv_access_flags, ibv_dereg_mr, ibv_mr, ibv_reg_dmabuf_mr, ibv_re
 
 use super::{Device, Local, Object, Remote};
 use crate::cache::{Access, PAGE, Span};
-use crate::gpu_memory::DmaBuf;
 use crate::greeting::Wire;
 use crate::locked;
 
@@ -25,6 +24,18 @@ fn flags(device: &Device, access: Access) -> u32 {
     ];
     let allowed = flags.into_iter().filter(|&(needed, _)| access.includes(needed));
     allowed.fold(0, |all, (_, flag)| all | flag.0)
+}
+
+/// A part of a dma-buf.
+pub(crate) struct DmaBuf<'a> {
+    /// The descriptor that its driver has exported.
+    pub(crate) fd: BorrowedFd<'a>,
+    /// Where in it the memory begins.
+    pub(crate) offset: u64,
+    /// Bytes of the memory.
+    pub(crate) len: usize,
+    /// The memory's address, by which work names it.
+    pub(crate) address: u64,
 }
 
 /// A range of memory that the device may use while this is there.

@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 pub(crate) use device::Device;
 pub use device::devices;
 pub(crate) use events::{About, Event};
-pub(crate) use memory::{Region, Slots};
+pub(crate) use memory::{DmaBuf, Region, Slots};
 pub(crate) use pair::{AddressHandle, Datagrams, Local, Op, Pair, Remote, Use, Work};
 pub(crate) use queues::{BATCH, Completion, Completions, Failure, NO_PAIR, Receives};
 

@@ -31,7 +31,7 @@ pub(crate) fn ends_as(n: usize, patience: Duration, settings: Settings) -> Vec<(
     let make = |me: u32| {
         let device = devices[me as usize % devices.len()].clone();
         let port = RailOptions { device, port: 1, settings };
-        let options = Options { ports: vec![port], subnets: Vec::new(), patience };
+        let options = Options { ports: vec![port], subnets: Vec::new(), topology: String::new(), patience };
         Rdma::new(Peer(me), n as u32, 77, [5; 32], &options).expect("a fabric")
     };
     (0..n as u32).map(make).collect()
@@ -57,7 +57,12 @@ fn by_rails(me: u32, size: u32, rails: usize, patience: Duration) -> (Rdma, Vec<
     let devices = banyan_rdma::devices();
     let device = |at: usize| devices[(me as usize + at) % devices.len()].clone();
     let port = |at: usize| RailOptions { device: device(at), port: 1, settings: Settings::default() };
-    let options = Options { ports: (0..rails).map(port).collect(), subnets: Vec::new(), patience };
+    let options = Options {
+        ports: (0..rails).map(port).collect(),
+        subnets: Vec::new(),
+        topology: String::new(),
+        patience,
+    };
     Rdma::new(Peer(me), size, 77, [5; 32], &options).expect("a fabric")
 }
 
