@@ -2,6 +2,7 @@
 //! and what messages and sums take there.
 
 mod bench;
+pub(crate) mod direct;
 mod hip;
 mod own;
 mod programs;
@@ -137,11 +138,9 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
     Ok(steps::run(&steps))
 }
 
-/// Builds the stand-ins for both drivers, each under the names of the driver and of its compiler, and kernels for them.
+/// Builds the stand-ins for both drivers, and kernels for them.
 fn doubles(project: &Project, tally: &mut Tally) -> Result<[Driver; 2]> {
-    let packages = ["--package=banyan-cuda-double", "--package=banyan-hip-double"];
-    let cargo = Job::new(env!("CARGO")).args(["build", "--release", "--quiet"]).args(packages);
-    cargo.folder(project.root()).limit(600).run_ok()?;
+    build_doubles(project)?;
     let texts = format!("{FOR_THE_PROCESSOR}{}", project.read(TRAINING_KERNELS)?);
     let kernels = match compile::library(&texts, &project.folder("gpu/kernels")?) {
         Ok(kernels) => Some(kernels),
@@ -150,18 +149,35 @@ fn doubles(project: &Project, tally: &mut Tally) -> Result<[Driver; 2]> {
             None
         }
     };
-    let double = |platform, built: &str, folder: &str, names: [&str; 2]| -> Result<Driver> {
+    drivers(project, kernels.as_ref())
+}
+
+/// Builds the stand-ins for both drivers, each under the names of the driver and of its compiler.
+fn build_doubles(project: &Project) -> Result<()> {
+    let packages = ["--package=banyan-cuda-double", "--package=banyan-hip-double"];
+    let cargo = Job::new(env!("CARGO")).args(["build", "--release", "--quiet"]).args(packages);
+    cargo.folder(project.root()).limit(600).run_ok()?;
+    for (built, folder, names) in DOUBLES {
         let (built, folder) = (project.target().join("release").join(built), project.folder(folder)?);
         for name in names {
             fs::copy(&built, folder.join(name))
                 .with_context(|| format!("cannot copy {}", built.display()))?;
         }
-        Ok(Driver::Double { platform, folder, kernels: kernels.clone() })
-    };
-    Ok([
-        double(Platform::Cuda, "libcuda_double.so", "gpu/driver", ["libcuda.so.1", "libnvrtc.so"])?,
-        double(Platform::Hip, "libhip_double.so", "gpu/hip", ["libamdhip64.so.6", "libhiprtc.so"])?,
-    ])
+    }
+    Ok(())
+}
+
+/// Libraries that stand in for the drivers of CUDA and HIP: as they are built, the folder for them, and the names that they have there.
+const DOUBLES: [(&str, &str, [&str; 2]); 2] = [
+    ("libcuda_double.so", "gpu/driver", ["libcuda.so.1", "libnvrtc.so"]),
+    ("libhip_double.so", "gpu/hip", ["libamdhip64.so.6", "libhiprtc.so"]),
+];
+
+/// The stand-ins for both drivers, which are built, with kernels or without.
+fn drivers(project: &Project, kernels: Option<&PathBuf>) -> Result<[Driver; 2]> {
+    let [cuda, hip] = DOUBLES.map(|(_, folder, _)| project.folder(folder));
+    let double = |platform, folder: PathBuf| Driver::Double { platform, folder, kernels: kernels.cloned() };
+    Ok([double(Platform::Cuda, cuda?), double(Platform::Hip, hip?)])
 }
 
 /// A program of one source in a folder of programs.

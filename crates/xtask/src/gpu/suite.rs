@@ -74,6 +74,19 @@ pub(super) fn some(
     run_all(project, library, driver, &programs.iter().collect::<Vec<_>>(), tally)
 }
 
+/// Builds programs of these names, in the folder of programs.
+pub(super) fn build(project: &Project, library: &Library, names: &[&str]) -> Result<()> {
+    let bin = project.folder("gpu/bin")?;
+    write_wrappers(project, &bin)?;
+    let units: Vec<Unit> = names.iter().map(|name| on_devices(project, &bin, name)).collect();
+    cc::build_all(project, library, &units).into_iter().collect()
+}
+
+/// Writes the wrappers of MPI's functions that programs are built with.
+fn write_wrappers(project: &Project, bin: &Path) -> Result<()> {
+    project::write(&bin.join("wrapped.h"), wrapped(&project.read("abi/tables/functions.tsv")?)?)
+}
+
 fn run_all(
     project: &Project,
     library: &Library,
@@ -82,7 +95,7 @@ fn run_all(
     tally: &mut Tally,
 ) -> Result<()> {
     let bin = project.folder("gpu/bin")?;
-    project::write(&bin.join("wrapped.h"), wrapped(&project.read("abi/tables/functions.tsv")?)?)?;
+    write_wrappers(project, &bin)?;
     let units: Vec<Unit> = programs.iter().map(|program| on_devices(project, &bin, program.name)).collect();
     let built = cc::build_all(project, library, &units);
     for ((program, unit), built) in programs.iter().zip(&units).zip(built) {

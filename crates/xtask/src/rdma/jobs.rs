@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use banyan_topo::{RdmaLink, RdmaPort};
 
 use super::two_hosts::{self, bytes_by_rdma};
+use crate::gpu::direct;
 use crate::library::{Fabric, Library};
 use crate::process::{End, Job, tail};
 use crate::project::Project;
@@ -61,6 +62,7 @@ fn is_iwarp() -> bool {
 pub(super) fn build(project: &Project, library: &Library, which: Which) -> Result<()> {
     cprograms::build(project, library, which.programs())?;
     cprograms::build(project, library, two_hosts::PROGRAMS)?;
+    direct::build(project, library)?;
     two_hosts::build(project, library, which == Which::Short)
 }
 
@@ -90,6 +92,7 @@ pub(super) fn run(project: &Project, library: &Library, which: Which, tests: &[S
     let most = if iwarp { MOST_ON_IWARP } else { which.most() };
     let wanted = |name: &str| which.wants(name) && !UNFIT.contains(&name);
     cprograms::over(project, library, Fabric::RDMA, &wanted, (most, SLOWER), &mut told)?;
+    direct::run(project, library, (which == Which::Short, iwarp), &mut told)?;
     two_hosts::run(project, library, which == Which::Short, &mut told)?;
     let word = if failed == 0 { "ok" } else { "FAILED" };
     println!("\ntest result: {word}. {passed} passed; {failed} failed; 0 ignored");
