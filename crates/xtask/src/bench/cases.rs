@@ -69,6 +69,11 @@ impl Case {
         }
     }
 
+    /// True if its figures depend on how far the cores are from each other.
+    pub(super) fn shares_cores(&self) -> bool {
+        self.ranks > 1 && self.hosts == 0 && !self.loaded && matches!(self.figure, Figure::Printed)
+    }
+
     const fn tcp(mut self) -> Case {
         self.fabric = Fabric::TCP;
         self
@@ -158,9 +163,15 @@ pub(super) fn all() -> Vec<Case> {
         case("coll-2", 2, "coll", &["all", "4096,32768"]),
         case("coll-2", 2, "coll", &["all", "262144,1048576"]),
         case("coll-2", 2, "coll", &["all", "4194304"]),
-        case("coll-4", 4, "coll", &[]),
-        case("coll-8", 8, "coll", &[]),
-        case("coll-16", 16, "coll", &[]).within(30),
+        case("coll-4", 4, "coll", &["all", SMALL]),
+        case("coll-4", 4, "coll", &["all", MEDIUM]),
+        case("coll-4", 4, "coll", &["all", LARGE]),
+        case("coll-8", 8, "coll", &["all", SMALL]),
+        case("coll-8", 8, "coll", &["all", MEDIUM]),
+        case("coll-8", 8, "coll", &["all", LARGE]),
+        case("coll-16", 16, "coll", &["all", SMALL]),
+        case("coll-16", 16, "coll", &["all", MEDIUM]),
+        case("coll-16", 16, "coll", &["all", LARGE]),
         case("loaded-latency", 2, "latency", &[SIZES]).loaded().within(10),
         case("loaded-2", 2, "coll", LOADED).loaded().within(10),
         case("loaded-4", 4, "coll", LOADED).loaded().within(10),
@@ -200,6 +211,10 @@ pub(super) fn all() -> Vec<Case> {
     cases
 }
 
+/// The sizes of collectives, in parts.
+const SMALL: &str = "4,8,64,512";
+const MEDIUM: &str = "4096,32768,262144";
+const LARGE: &str = "1048576,4194304";
 /// Fewer sizes, where a part is not about sizes.
 const SIZES: &str = "0,8,64,512,4096,32768,262144,1048576";
 /// What is measured between hosts.

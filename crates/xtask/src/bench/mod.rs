@@ -8,6 +8,7 @@ mod page;
 mod pages;
 mod record;
 mod results;
+mod state;
 mod table;
 mod targets;
 
@@ -32,7 +33,11 @@ pub(crate) use output::Output;
 pub(crate) use pages::written;
 use record::Record;
 use results::{Ending, Machine, Results};
+use state::Lines;
 use table::Style;
+
+/// How often a start is made again that met a change of the machine's state.
+const AGAIN: u32 = 2;
 
 /// What to measure.
 #[derive(Args)]
@@ -198,15 +203,40 @@ fn measure(
                 if !contender.takes(case) || results.settled(&case.id(), contender.name(), round) {
                     continue;
                 }
-                let (output, ending, seconds) = contender.run(project, case, labs.get(&case.hosts))?;
-                println!("{}", told(budget.spent(), round, case, contender, &output, &ending, seconds));
-                longest = longest.max(Duration::from_secs_f64(seconds));
-                results.add(case, contender.name(), round, output, ending, seconds);
+                let lab = labs.get(&case.hosts);
+                let (output, met) = start(project, case, contender, lab, results)?;
+                println!("{}", told(budget.spent(), round, case, contender, &output, &met));
+                longest = longest.max(Duration::from_secs_f64(met.1));
+                results.add(case, contender.name(), round, output, met);
                 results.save(file)?;
             }
         }
     }
     Ok(())
+}
+
+/// How a start ended, the seconds that it took, and what tells the state of the machine.
+type Met = (Ending, f64, Option<Lines>);
+
+/// One start: one more, if the machine's state changed meanwhile, and does not change in each of a few.
+fn start(
+    project: &Project,
+    case: &Case,
+    contender: &Contender,
+    lab: Option<&Lab>,
+    results: &Results,
+) -> Result<(output::Output, Met)> {
+    let mut again = if case.shares_cores() { AGAIN } else { 0 };
+    loop {
+        let before = state::line();
+        let (output, ending, seconds) = contender.run(project, case, lab)?;
+        let after = state::line();
+        let lines = before.zip(after).map(|(before, after)| Lines { before, after });
+        if again == 0 || ending != Ending::Done || !results.changed(lines) {
+            return Ok((output, (ending, seconds, lines)));
+        }
+        again -= 1;
+    }
 }
 
 /// One start in one line.
@@ -216,8 +246,7 @@ fn told(
     case: &Case,
     contender: &Contender,
     output: &output::Output,
-    ending: &Ending,
-    seconds: f64,
+    (ending, seconds, _): &Met,
 ) -> String {
     let mut line = format!(
         "{:5.0} s  round {}  {:14} {:3} ranks  {:8} {:4} cells {seconds:6.1} s",

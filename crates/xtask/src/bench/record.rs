@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::results::{MACHINE, Machine, OURS, Results, Value};
+use super::state::State;
 use super::targets;
 
 /// The medians of a bench.
@@ -16,6 +17,9 @@ pub(super) struct Record {
     pub(super) libraries: Vec<(String, String)>,
     /// The fewest and the most rounds of any start.
     pub(super) rounds: (usize, usize),
+    /// How many starts met the machine quick, slow, and in change, if that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) states: Option<[usize; 3]>,
     pub(super) cells: Vec<Row>,
 }
 
@@ -86,10 +90,12 @@ impl Record {
                 to: to.collect(),
             }
         };
+        let states = [State::Quick, State::Slow, State::Changed].map(|state| results.met(state));
         Record {
             machine: results.machine.clone(),
             libraries: results.libraries.clone(),
             rounds: results.rounds(),
+            states: Some(states).filter(|states| states.iter().sum::<usize>() > 0),
             cells: results.cells().iter().map(row).collect(),
         }
     }

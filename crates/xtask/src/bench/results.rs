@@ -2,7 +2,8 @@
 //! ([`Record`](super::record::Record) is what remains of them).
 //!
 //! A ratio is the median of the rounds' ratios, not the ratio of two medians: a virtual machine changes its speed by the minute, and
-//! the starts of one round, one after the other, mostly meet the same one.
+//! the starts of one round, one after the other, mostly meet the same one. Where they did not, as [`state`](super::state) tells, it is of
+//! starts that did, of whichever rounds.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::cases::Case;
 use super::output::Output;
 use super::record::ratio;
+use super::state::{Lines, State};
 use crate::project;
 
 /// The name under which the machine itself is measured.
@@ -69,6 +71,9 @@ pub(super) struct Run {
     pub(super) round: usize,
     pub(super) ending: Ending,
     pub(super) seconds: f64,
+    /// What tells the machine's state, if somebody has looked.
+    #[serde(default)]
+    lines: Option<Lines>,
     cells: BTreeMap<String, f64>,
     wrong: BTreeMap<String, String>,
 }
@@ -94,6 +99,13 @@ pub(super) enum Value {
     Slow,
     /// It failed, and how.
     Failed(String),
+}
+
+impl Run {
+    /// The state of the machine, where the quickest line took `least`.
+    fn state(&self, least: f64) -> State {
+        self.lines.map_or(State::Unknown, |lines| lines.state(least))
+    }
 }
 
 impl Results {
@@ -122,8 +134,7 @@ impl Results {
         library: &str,
         round: usize,
         output: Output,
-        ending: Ending,
-        seconds: f64,
+        (ending, seconds, lines): (Ending, f64, Option<Lines>),
     ) {
         for (name, _, unit) in &output.cells {
             let path = case.path(name);
@@ -137,6 +148,7 @@ impl Results {
             round,
             ending,
             seconds,
+            lines,
             cells: output.cells.into_iter().map(|(name, value, _)| (case.path(&name), value)).collect(),
             wrong: output.wrong.into_iter().map(|(name, why)| (case.path(&name), why)).collect(),
         });
@@ -185,22 +197,52 @@ impl Results {
         if figures.is_empty() { without } else { Some(Value::Median(median(figures))) }
     }
 
-    /// What a library did in a cell, round by round.
-    fn figures(&self, cell: &Cell, library: &str) -> BTreeMap<usize, f64> {
-        self.of(&cell.case, library)
-            .filter_map(|run| Some((run.round, *run.cells.get(&cell.path)?)))
-            .collect()
+    /// What a library did in a cell: the round, the state that the machine was in, and the figure.
+    fn figures(&self, cell: &Cell, library: &str) -> Vec<(usize, State, f64)> {
+        let least = self.least_line();
+        let of = |run: &Run| Some((run.round, run.state(least), *run.cells.get(&cell.path)?));
+        self.of(&cell.case, library).filter_map(of).collect()
     }
 
-    /// Ours in a cell to what a library did in a cell, perhaps another: the median of the rounds that have both. Turned so that
-    /// below 1 we are ahead; infinite where only they have a figure.
+    /// What the quickest cache line took, in microseconds.
+    fn least_line(&self) -> f64 {
+        let lines = self.runs.iter().filter_map(|run| run.lines);
+        lines.map(|lines| lines.before.min(lines.after)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// The starts that met the machine in a state.
+    pub(super) fn met(&self, state: State) -> usize {
+        let least = self.least_line();
+        self.runs.iter().filter(|run| run.state(least) == state).count()
+    }
+
+    /// Whether a start of this machine's with these lines met a change of its state.
+    pub(super) fn changed(&self, lines: Option<Lines>) -> bool {
+        let changed = |lines: Lines| {
+            let least = self.least_line().min(lines.before).min(lines.after);
+            lines.state(least) == State::Changed
+        };
+        lines.is_some_and(changed)
+    }
+
+    /// Ours in a cell to what a library did in a cell, perhaps another: the median of the rounds that have both in the same state of the machine, or
+    /// else of all starts in the same state, or of the rounds that have both. Turned so that below 1 we are ahead; infinite where only they have a
+    /// figure.
     pub(super) fn ratio_to(&self, cell: &Cell, than: &Cell, library: &str) -> Option<f64> {
         let Some(Value::Median(theirs)) = self.value(than, library) else { return None };
         let Value::Median(ours) = self.value(cell, OURS)? else { return Some(f64::INFINITY) };
         let (left, right) = (self.figures(cell, OURS), self.figures(than, library));
-        let both = left.iter().filter_map(|(round, figure)| Some((*figure, *right.get(round)?)));
-        let ratios: Vec<f64> = both.map(|(ours, theirs)| ratio(&cell.unit, ours, theirs)).collect();
-        Some(if ratios.is_empty() { ratio(&cell.unit, ours, theirs) } else { median(ratios) })
+        let pairs = |same_round: bool, same_state: bool| {
+            let both = left.iter().flat_map(|ours| right.iter().map(move |theirs| (ours, theirs)));
+            let fits = both.filter(|((of, state, _), (than, other, _))| {
+                (!same_round || of == than) && (!same_state || state.compares(*other))
+            });
+            let ratios: Vec<f64> =
+                fits.map(|((.., ours), (.., theirs))| ratio(&cell.unit, *ours, *theirs)).collect();
+            (!ratios.is_empty()).then(|| median(ratios))
+        };
+        let found = pairs(true, true).or_else(|| pairs(false, true)).or_else(|| pairs(true, false));
+        Some(found.unwrap_or_else(|| ratio(&cell.unit, ours, theirs)))
     }
 
     /// The library to which ours compares worst, and the ratio.
@@ -253,7 +295,7 @@ pub(super) mod tests {
                 Ok(value) => (Output::read(&format!("CELL 8 {value} us")), Ending::Done),
                 Err(ending) => (Output::default(), ending.clone()),
             };
-            results.add(case, library, *round, output, ending, 1.0);
+            results.add(case, library, *round, output, (ending, 1.0, None));
         }
         results
     }
@@ -297,10 +339,33 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn ratios_are_of_figures_in_the_same_state() {
+        // Ours takes half of their time in either state, and meets the slow one when they do not.
+        let mut results = latency(&[("banyan", 0, Ok(1.0)), ("mpich", 0, Ok(2.0))]);
+        let case = &cases::quick()[0];
+        let mut add = |library, round, figure: f64, before, after| {
+            let output = Output::read(&format!("CELL 8 {figure} us"));
+            results.add(case, library, round, output, (Ending::Done, 1.0, Some(Lines { before, after })));
+        };
+        add("banyan", 1, 3.0, 0.2, 0.21);
+        add("mpich", 1, 2.0, 0.06, 0.05);
+        add("banyan", 2, 1.0, 0.06, 0.06);
+        add("mpich", 2, 6.0, 0.2, 0.22);
+        let best = |results: &Results| results.best(results.cell("latency/8").unwrap()).unwrap().1;
+        assert_eq!(best(&results), 0.5, "those of the first round, of which nothing is known");
+        results.runs.retain(|run| run.round > 0);
+        assert_eq!(best(&results), 0.5, "those of other rounds");
+        assert_eq!((results.met(State::Quick), results.met(State::Slow)), (2, 2));
+        results.runs.retain(|run| run.round == 1);
+        assert_eq!(best(&results), 1.5, "there is no other");
+        assert!(results.changed(Some(Lines { before: 0.2, after: 0.06 })) && !results.changed(None));
+    }
+
+    #[test]
     fn wrong_data_is_no_figure_and_no_figure_of_ours_is_behind() {
         let mut results = latency(&[("banyan", 0, Ok(2.0)), ("mpich", 0, Ok(4.0))]);
         let case = &cases::quick()[0];
-        results.add(case, OURS, 1, Output::read("FAIL 8 wrong data"), Ending::Done, 1.0);
+        results.add(case, OURS, 1, Output::read("FAIL 8 wrong data"), (Ending::Done, 1.0, None));
         let cell = results.cell("latency/8").unwrap();
         assert_eq!(results.value(cell, OURS), Some(Value::Failed("wrong data".into())));
         assert_eq!(results.best(cell), Some(("mpich", f64::INFINITY)));

@@ -17,7 +17,7 @@ pub(super) enum Style {
 const RATIO: &str = "ours/best";
 /// An explanation of the ratios, printed with the tables.
 pub(super) const LEGEND: &str = "Ratios are ours / best rival for times and memory, and best rival / ours for what \
-is counted per second, medians of the rounds' ratios: below 1 we are ahead everywhere. `>`: longer than a cell (10 s) or its start may take.";
+is counted per second, medians of the ratios of starts in one round and one state of the machine: below 1 we are ahead everywhere. `>`: longer than a cell (10 s) or its start may take.";
 
 /// Medians of all cells with the ratios.
 pub(super) fn medians(record: &Record, style: Style) -> String {
@@ -97,6 +97,12 @@ pub(super) fn machine(record: &Record) -> Vec<String> {
         ),
         format!("medians of {least} to {most} rounds"),
     ];
+    let states = |[quick, slow, changed]: [usize; 3]| {
+        format!(
+            "{quick} starts met a quick machine, {slow} a slow one, {changed} a change, by a line from core to core"
+        )
+    };
+    lines.extend(record.states.map(states));
     lines.extend(record.libraries.iter().map(|(name, version)| format!("{name}: {version}")));
     lines
 }
