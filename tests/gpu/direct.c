@@ -142,6 +142,20 @@ static void crossing(device_ptr gpu)
     CHECK(wrong == 0);
 }
 
+/* Memory that is shorter than the call says, though not by a page, is not sent: both ends are told. */
+static void too_short(void)
+{
+    enum { LONG = 16000 };
+    device_ptr memory = device_alloc(LONG - 3000), room = device_alloc(LONG);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    int code = rank == 0 ? MPI_Send((void *)memory, LONG, MPI_BYTE, 1, 1, MPI_COMM_WORLD)
+                         : MPI_Recv((void *)room, LONG, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    CHECK(class_of(code) == MPI_ERR_OTHER);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    device_free(memory);
+    device_free(room);
+}
+
 int main(int argc, char **argv)
 {
     int level;
@@ -165,6 +179,7 @@ int main(int argc, char **argv)
     derived(gpu);
     crossing(gpu);
     again(gpu);
+    too_short();
 
     /* A GPU that is far goes by the host. */
     use_device(2);

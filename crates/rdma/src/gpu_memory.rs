@@ -131,13 +131,17 @@ impl GpuMemory {
         let Some(allocation) = memory.allocation() else {
             return Err(self.refuse("the driver gives this memory of a device no number".into()));
         };
+        let start = memory.address(memory.lo());
+        // The last page may have room for more: the driver, which knows better, is to refuse that.
+        if (start + memory.len()) as u64 > allocation.start + allocation.len {
+            return Err("the memory is longer than its allocation".to_owned());
+        }
         self.clock += 1;
         let mut known = match self.allocations.remove(&allocation.id) {
             Some(known) => known,
             None => self.admit(memory, &allocation),
         };
         known.used = self.clock;
-        let start = memory.address(memory.lo());
         let region = match &mut known.what {
             Ok(cache) => cache.region(&(start..start + memory.len()), access, purpose),
             Err(why) => Err(why.clone()),

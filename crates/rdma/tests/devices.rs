@@ -129,6 +129,10 @@ fn memory_of_gpus_that_is_refused_is_staged() {
         said.split_once("memory of GPUs is staged: ").expect("a reason").1.to_owned()
     };
     let (mut end, device) = (start(Settings::default()), banyan_rdma::devices()[0].clone());
+    let first = std::ptr::with_exposed_provenance_mut(GPU_MEMORY);
+    let too_long = Buffer::elsewhere(first, PART + 1, drivers.clone());
+    assert_eq!(end.register(Peer(1), &too_long, Access::Read), Err(RegisterError::Unsupported));
+    assert!(end.account().is_some_and(|said| !said.contains("staged")), "that says nothing of the memory");
     assert_eq!(end.device_moves(Peer(1)), DeviceMoves::ByNetwork);
     let why = staged(&mut end, 0);
     assert!(why.starts_with("no registration of a dma-buf: "), "{why}");
