@@ -40,8 +40,9 @@ pub(crate) fn run(
     (short, iwarp): (bool, bool),
     told: &mut dyn FnMut(&str, Result<()>),
 ) -> Result<()> {
-    let near = project.folder("gpu/bin")?.join("near.toml");
-    project::write(&near, map())?;
+    let [near, apart] = ["near.toml", "apart.toml"].map(|name| project.target().join("gpu/bin").join(name));
+    project::write(&near, map(false))?;
+    project::write(&apart, map(true))?;
     let direct = project.folder("gpu/bin")?.join("direct");
     let [cuda, hip] = super::drivers(project, None)?;
     let with = |job: Job, registers: bool| -> Result<Job> {
@@ -67,6 +68,19 @@ pub(crate) fn run(
     if short || iwarp {
         return Ok(());
     }
+    for (map, striped) in [(&near, true), (&apart, false)] {
+        let job = with(cuda.job(library, 2, &direct, Fabric::RDMA)?, true)?.arg("direct");
+        let job = job.env("BANYAN_RDMA", "rails=2").env("BANYAN_TOPOLOGY", map);
+        let by_second = passed(&job).and_then(|output| {
+            let of_rank = |line: &str| line.contains("rank 1: rdma: ") && !line.contains("; of that 0 by ");
+            match output.lines().any(of_rank) {
+                by_second if by_second == striped => Ok(()),
+                by_second => bail!("bytes went by the second rail: {by_second}\n{}", tail(&output, 25)),
+            }
+        });
+        let which = if striped { "both" } else { "the first alone" };
+        told(&format!("messages of GPUs on two rails, near to {which}"), by_second);
+    }
     for name in ALL {
         let program = project.folder("gpu/bin")?.join(name);
         let job = with(cuda.job(library, 2, &program, Fabric::RDMA)?, true)?.env("BANYAN_TEST_SEED", "5");
@@ -90,22 +104,29 @@ fn explained(library: &Library, map: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A host whose RDMA ports are on switches of one root port, with the stand-in's first two GPUs; the others are below another host bridge.
-fn map() -> String {
+/// A host whose RDMA ports are on switches of one root port, with the stand-in's first two GPUs, or (`apart`) of a root port each, with one of these; the
+/// other GPUs are below another host bridge.
+fn map(apart: bool) -> String {
+    let switch = |at: usize| {
+        let root = if apart { at + 1 } else { 1 };
+        format!("pci0000:10/0000:10:0{root:x}.0/0000:1{root:x}:00.0/0000:20:")
+    };
     let mut nics = String::new();
     for (at, port) in RdmaPort::read(Path::new("/")).iter().enumerate() {
-        let place = format!("pci0000:10/0000:10:01.0/0000:11:00.0/0000:12:{at:02x}.0/0000:f{at:x}:00.0");
+        let place = format!("{}{at:02x}.0/0000:f{at:x}:00.0", switch(at));
         nics += &format!(
             "    {{ name = \"{}\", rdma = \"{}\", speed = 1000, at = \"{place}\" }},\n",
             port.name(),
             port.link
         );
     }
-    let near = "pci0000:10/0000:10:01.0/0000:11:00.0/0000:12:1";
     let gpus: String = (0..4)
         .map(|at| {
-            let place =
-                if at < 2 { format!("{near}{at}.0/") } else { format!("pci0000:80/0000:80:0{at}.0/") };
+            let place = if at < 2 {
+                format!("{}1{at}.0/", switch(at))
+            } else {
+                format!("pci0000:80/0000:80:0{at}.0/")
+            };
             let place = format!("{place}0000:{at}3:00.0", at = at + 1);
             format!("    {{ name = \"GPU{at}\", model = \"a stand-in\", at = \"{place}\" }},\n")
         })
