@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use super::suite::{BOTH, passed_buffers};
+use super::suite::{self, BOTH, passed_buffers};
 use super::{Driver, built, passed, passed_mapping};
 use crate::library::{Fabric, Library};
 use crate::process::{End, tail};
@@ -67,6 +67,7 @@ pub(super) fn run(project: &Project, library: &Library, kernels: &Driver, tally:
 /// Long messages between processes of a host: by memory that the driver shares, and by the host where it does not, from the first or from
 /// a later time on.
 fn between_processes(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    suite::build(project, library, &["ways"])?;
     let ways = project.folder("gpu/bin")?.join("ways");
     // The last one: bounce buffers are not pinned.
     let settings = [
