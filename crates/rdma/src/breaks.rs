@@ -10,7 +10,7 @@ use crate::fabric::Rdma;
 use crate::frames::{self, HEADER, Id};
 use crate::links::{Breaking, End, Left, Phase};
 use crate::sending::Sending;
-use crate::verbs::{Completion, Local, NO_PAIR, Op, Pair, Work};
+use crate::verbs::{Local, NO_PAIR, Op, Pair, Work};
 
 /// The time that a device may take to give back what was under way by a pair that has ended.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -97,12 +97,10 @@ impl Rdma {
         if self.ended_pairs.is_empty() {
             return;
         }
-        let mut all: Vec<Completion> = self.held.drain(..).collect();
-        while self.take_completions(&mut all) > 0 {}
+        while self.take_completions() > 0 {}
         let ended = std::mem::take(&mut self.ended_pairs);
-        let stale = all.iter_mut().filter(|completion| ended.contains(&completion.pair));
+        let stale = self.held.iter_mut().filter(|completion| ended.contains(&completion.pair));
         stale.for_each(|completion| completion.pair = NO_PAIR);
-        self.held.extend(all);
     }
 
     /// Makes a connection anew that has broken, unless its peer is gone or the patience is over.

@@ -57,9 +57,12 @@ impl Credit {
     /// If the peer gives back more than there are.
     #[inline]
     pub fn receive(&mut self, returned: u16) -> Result<(), TooMany> {
-        self.available = self.available.checked_add(returned).filter(|&all| all <= WINDOW).ok_or(TooMany)?;
-        self.owed += 1;
-        if self.owed > WINDOW { Err(TooMany) } else { Ok(()) }
+        let (available, owed) = (self.available.saturating_add(returned), self.owed + 1);
+        if available.max(owed) > WINDOW {
+            return Err(TooMany);
+        }
+        (self.available, self.owed) = (available, owed);
+        Ok(())
     }
 }
 

@@ -120,8 +120,6 @@ pub struct Rdma {
     pub(crate) under_way: usize,
     /// Completions that were taken and not looked at.
     pub(crate) held: VecDeque<Completion>,
-    /// Room for what a look takes.
-    batch: Vec<Completion>,
     /// Peers whose connections are broken, and not yet ready to be made anew.
     pub(crate) breaking: Vec<Peer>,
     /// Transfers that have failed: the next poll reports them.
@@ -208,7 +206,6 @@ impl Rdma {
             sending: Sending::new(&device)?,
             under_way: 0,
             held: VecDeque::new(),
-            batch: Vec::new(),
             breaking: Vec::new(),
             refused: Vec::new(),
             ended: None,
@@ -259,7 +256,7 @@ impl Rdma {
     }
 
     /// The send of a frame is over.
-    fn frame_left(&mut self, pair: u32, result: Result<usize, Failure>) {
+    fn frame_left(&mut self, pair: u32, result: Result<u32, Failure>) {
         let Some(peer) = self.peers.get(pair) else { return };
         let Some(end) = self.links.end(peer) else { return };
         // siw gives back also what it has said that it did not take.
@@ -274,7 +271,7 @@ impl Rdma {
                     self.sending.give(left.slot);
                 }
             }
-            Err(failure) => self.broke(peer, failure.why),
+            Err(failure) => self.broke(peer, failure.why()),
         }
     }
 
@@ -286,7 +283,7 @@ impl Rdma {
             Id::Receive(slot) => {
                 self.counts.completions += 1;
                 if let Ok(len) = result {
-                    self.receive(pair, slot, len, sink);
+                    self.receive(pair, slot, len as usize, sink);
                 }
                 self.windows.emptied(slot);
             }
@@ -294,7 +291,7 @@ impl Rdma {
                 let Some(queue) = self.greetings.queue() else { return };
                 let Some(slot) = queue.slot(number, result.is_ok()) else { return };
                 if let Ok(len) = result {
-                    let said = Greeting::decode(queue.heard(slot, len), &self.secret);
+                    let said = Greeting::decode(queue.heard(slot, len as usize), &self.secret);
                     // Fails only with the device, of which connections tell.
                     let _ = queue.listen(slot);
                     self.hear(said);
@@ -308,7 +305,7 @@ impl Rdma {
             }
             Id::Ahead(transfer) => match (self.peers.get(pair), result, transfer) {
                 (Some(_), Err(failure), Some(transfer)) => self.transfer_failed(transfer.get(), failure),
-                (Some(peer), Err(failure), None) => self.broke(peer, failure.why),
+                (Some(peer), Err(failure), None) => self.broke(peer, failure.why()),
                 _ => {}
             },
             Id::Send(_) => {
@@ -331,8 +328,8 @@ impl Rdma {
         end.works();
         end.used = self.polls;
         end.replay.comes();
-        let bytes = self.windows.bytes(slot, len);
-        let Some((what, credits, body)) = What::decode(bytes) else {
+        let stood = end.stands();
+        let Some((what, credits, body)) = What::decode(self.windows.bytes(slot, len)) else {
             return self.lose(peer, "it has sent what is no frame");
         };
         if end.credit.receive(credits).is_err() {
@@ -347,6 +344,14 @@ impl Rdma {
             What::Rest => self.hear_rest(peer),
             What::Farewell => return self.lose(peer, "it has ended its connection"),
         }
+        if !stood {
+            self.prove(peer);
+        }
+    }
+
+    /// A frame has come by a connection of which this side did not know that it stands.
+    #[cold]
+    fn prove(&mut self, peer: Peer) {
         if let Some(end) = self.links.end(peer)
             && !end.stands()
             && end.breaking.is_none()
@@ -357,11 +362,12 @@ impl Rdma {
     }
 
     /// Handles what was taken, and posts buffers anew for it; gives how much that was.
-    #[inline(always)]
-    fn hand_over(&mut self, mut batch: Vec<Completion>, sink: &mut impl Sink) -> usize {
-        let work = batch.len();
-        batch.drain(..).for_each(|completion| self.complete(completion, sink));
-        self.batch = batch;
+    fn hand_over(&mut self, sink: &mut impl Sink) -> usize {
+        let mut work = 0;
+        while let Some(completion) = self.held.pop_front() {
+            self.complete(completion, sink);
+            work += 1;
+        }
         // Whatever has made room: a work that is over, or a transfer that was taken back, or whose peer is gone.
         if !self.unposted.is_empty() {
             self.post_works();
@@ -473,14 +479,10 @@ impl Fabric for Rdma {
         if self.armed || !self.contacting.is_empty() || self.polls.is_multiple_of(SELDOM) {
             work += self.attend_iwarp();
         }
-        let mut batch = std::mem::take(&mut self.batch);
-        if !self.held.is_empty() {
-            batch.extend(self.held.drain(..));
-        }
         // What is there already is enough, unless connections wait for the last that came by them.
-        let enough = !batch.is_empty() && self.breaking.is_empty();
-        let fresh = if enough { 0 } else { self.take_completions(&mut batch) };
-        work += self.hand_over(batch, sink);
+        let enough = !self.held.is_empty() && self.breaking.is_empty();
+        let fresh = if enough { 0 } else { self.take_completions() };
+        work += self.hand_over(sink);
         if work == 0 {
             self.post_receives(true);
         }
@@ -498,14 +500,8 @@ impl Fabric for Rdma {
             return 0;
         }
         self.polls += 1;
-        let mut batch = std::mem::take(&mut self.batch);
-        for _ in 0..looks {
-            if self.take_completions(&mut batch) > 0 {
-                return self.hand_over(batch, sink);
-            }
-        }
-        self.batch = batch;
-        0
+        let found = (0..looks).any(|_| self.take_completions() > 0);
+        if found { self.hand_over(sink) } else { 0 }
     }
 
     fn by_kernel(&self) -> bool {

@@ -14,8 +14,9 @@ pub(crate) const BODY: usize = SLOT - HEADER;
 const CREDITS: u8 = 1;
 const REST: u8 = 3;
 
-/// What has come.
+/// What has come. With a number of its own, which the head's class would else be: each look would have to work it out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub(crate) enum What {
     /// A frame for a sink.
     Frame(Head),

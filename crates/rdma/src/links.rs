@@ -201,12 +201,15 @@ impl PeersByPair {
     pub(crate) fn get(&mut self, pair: u32) -> Option<Peer> {
         match self.last {
             Some((last, peer)) if last == pair => Some(peer),
-            _ => {
-                let peer = *self.all.get(&pair)?;
-                self.last = Some((pair, peer));
-                Some(peer)
-            }
+            _ => self.look_up(pair),
         }
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, pair: u32) -> Option<Peer> {
+        let peer = *self.all.get(&pair)?;
+        self.last = Some((pair, peer));
+        Some(peer)
     }
 
     pub(crate) fn add(&mut self, pair: u32, peer: Peer) {

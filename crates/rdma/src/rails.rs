@@ -107,12 +107,12 @@ impl Rdma {
     }
 
     /// Takes completions of all rails; gives how many there were where there were most.
-    pub(crate) fn take_completions(&self, out: &mut Vec<Completion>) -> usize {
-        let mut most = self.completions.poll(out);
+    #[inline]
+    pub(crate) fn take_completions(&mut self) -> usize {
+        let mut most = self.completions.poll(|of| self.held.push_back(of));
         for (rail, number) in self.rails.iter().zip(1..) {
-            let before = out.len();
-            most = most.max(rail.completions.poll(out));
-            out[before..].iter_mut().for_each(|of| of.pair = numbered(number, of.pair));
+            let named = |of: Completion| Completion { pair: numbered(number, of.pair), ..of };
+            most = most.max(rail.completions.poll(|of| self.held.push_back(named(of))));
         }
         most
     }

@@ -192,7 +192,7 @@ impl Rdma {
         &mut self,
         number: u32,
         rail: usize,
-        result: Result<usize, Failure>,
+        result: Result<u32, Failure>,
     ) -> Option<Token> {
         let moving = self.transfers.get_mut(&number)?;
         let peer = moving.peer;
@@ -223,13 +223,13 @@ impl Rdma {
     }
 
     /// A work of a transfer has failed, and with it the connection.
-    pub(crate) fn transfer_failed(&mut self, number: u32, Failure { why, refused }: Failure) {
+    pub(crate) fn transfer_failed(&mut self, number: u32, failure: Failure) {
         let Some(moving) = self.transfers.get_mut(&number) else { return };
         let peer = moving.peer;
-        moving.state = moving.state.max(if refused { State::Refused } else { State::Failed });
-        self.broke(peer, why);
+        moving.state = moving.state.max(if failure.is_refusal() { State::Refused } else { State::Failed });
+        self.broke(peer, failure.why());
         if let Some(breaking) = self.links.end(peer).and_then(|end| end.breaking.as_mut()) {
-            breaking.refused |= refused;
+            breaking.refused |= failure.is_refusal();
         }
     }
 
@@ -480,7 +480,6 @@ impl Rdma {
     /// Waits until the device is through with a transfer that nobody wants to hear of.
     fn wait_for_device(&mut self, peer: Peer, number: u32) {
         let (start, id) = (Instant::now(), u64::from(Id::Transfer(number)));
-        let mut batch = Vec::new();
         while self.transfers.get(&number).is_some_and(|moving| moving.under_way > 0) {
             // One of a pair that has ended, and that was forgotten, tells of work that was given up with it.
             let told = |over: &Completion| over.id == id && self.peers.get(over.pair).is_some();
@@ -493,13 +492,12 @@ impl Rdma {
             if start.elapsed() > HURRY {
                 self.broke(peer, "a transfer that was taken back does not end".into());
             }
-            if self.take_completions(&mut batch) == 0 {
+            if self.take_completions() == 0 {
                 if self.links.look(peer).is_some_and(End::flushes_in_vain) {
                     self.renew_broken(peer);
                 }
                 std::thread::yield_now();
             }
-            self.held.extend(batch.drain(..));
         }
         self.transfers.remove(&number);
         self.unposted.retain(|&other| other != number);

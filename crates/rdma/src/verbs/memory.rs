@@ -97,7 +97,10 @@ impl Region {
 /// Registered memory of our own, in slots of one length: what frames leave from and arrive in.
 pub(crate) struct Slots {
     region: Region,
-    memory: Buffer,
+    _memory: Buffer,
+    /// Address of the first one.
+    start: usize,
+    number: usize,
     length: usize,
 }
 
@@ -119,22 +122,27 @@ impl Slots {
         let (bytes, page) = (number * length, PAGE);
         let pages = HeapBuffer::zeroed(bytes.next_multiple_of(page) + page);
         let start = pages.address(0).next_multiple_of(page);
-        let memory = pages.slice((start - pages.address(0)) as isize, bytes);
+        let _memory = pages.slice((start - pages.address(0)) as isize, bytes);
         let region =
             Region::new(device, &(start..start + bytes), access).map_err(|why| limited(why, bytes))?;
-        Ok(Slots { region, memory, length })
+        Ok(Slots { region, _memory, start, number, length })
+    }
+
+    /// The address of a slot, of which so many bytes are to be used.
+    #[inline(always)]
+    fn address(&self, slot: usize, len: usize) -> usize {
+        assert!(slot < self.number && len <= self.length);
+        self.start + slot * self.length
     }
 
     /// The first `len` bytes of a slot, for work that is posted here.
     pub(crate) fn local(&self, slot: usize, len: usize) -> Local<'static> {
-        assert!(len <= self.length);
-        self.region.local(self.memory.address((slot * self.length) as isize), len as u32)
+        self.region.local(self.address(slot, len), len as u32)
     }
 
     /// A slot, for peers.
     pub(crate) fn remote(&self, slot: usize) -> Remote {
-        let addr = self.memory.address((slot * self.length) as isize) as u64;
-        Remote { addr, rkey: self.region.rkey() }
+        Remote { addr: self.address(slot, self.length) as u64, rkey: self.region.rkey() }
     }
 
     /// All of a slot, for work that is posted here.
@@ -145,18 +153,16 @@ impl Slots {
     /// The first `len` bytes of a slot that is not posted.
     #[inline(always)]
     pub(crate) fn bytes(&self, slot: usize, len: usize) -> &[u8] {
-        assert!(len <= self.length);
-        let start = self.memory.ptr((slot * self.length) as isize, len);
-        // SAFETY: memory of our own, filled with zeros first. The fabric looks at a slot only between a completion and the next
-        // post of it, when the device does not write there, and nobody else does either.
+        let start = std::ptr::with_exposed_provenance(self.address(slot, len));
+        // SAFETY: memory of our own, filled with zeros first, and a slot in it. The fabric looks at a slot only between a completion
+        // and the next post of it, when the device does not write there, and nobody else does either.
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 
     /// The same, to write to.
     #[inline(always)]
     pub(crate) fn bytes_mut(&mut self, slot: usize, len: usize) -> &mut [u8] {
-        assert!(len <= self.length);
-        let start = self.memory.ptr((slot * self.length) as isize, len);
+        let start = std::ptr::with_exposed_provenance_mut(self.address(slot, len));
         // SAFETY: as above; `self` is borrowed for as long.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
     }

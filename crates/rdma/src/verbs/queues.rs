@@ -24,13 +24,14 @@ const CHAIN: usize = 16;
 pub(crate) const NO_PAIR: u32 = 0;
 
 /// Work that is over.
+#[derive(Clone, Copy)]
 pub(crate) struct Completion {
     /// What the work was posted as.
     pub(crate) id: u64,
     /// Number of the queue pair.
     pub(crate) pair: u32,
     /// Bytes that have come, for receives; or what went wrong.
-    pub(crate) result: Result<usize, Failure>,
+    pub(crate) result: Result<u32, Failure>,
 }
 
 impl Completion {
@@ -38,40 +39,41 @@ impl Completion {
     ///
     /// # Safety
     /// Such a struct, in which the library has filled in all that it fills in for this kind of work.
+    #[inline]
     unsafe fn told(wc: *const ibv_wc) -> Completion {
         // SAFETY: these are there for all work, and the last two where it has not failed: the kind, and for what has come its length.
         unsafe {
             let result = match (*wc).status {
                 ibv_wc_status::IBV_WC_SUCCESS if (*wc).opcode & ibv_wc_opcode::IBV_WC_RECV == 0 => Ok(0),
-                ibv_wc_status::IBV_WC_SUCCESS => Ok((*wc).byte_len as usize),
-                status => Err(Failure::new(status)),
+                ibv_wc_status::IBV_WC_SUCCESS => Ok((*wc).byte_len),
+                status => Err(Failure(status)),
             };
             Completion { id: (*wc).wr_id, pair: (*wc).qp_num, result }
         }
     }
 }
 
-/// What went wrong with work.
-pub(crate) struct Failure {
-    /// In the library's words.
-    pub(crate) why: String,
-    /// The peer, or this side's own device, has refused this very work, and did nothing that stands behind it.
-    pub(crate) refused: bool,
-}
+/// What went wrong with work, as the library numbers it.
+#[derive(Clone, Copy)]
+pub(crate) struct Failure(ibv_wc_status::Type);
 
 impl Failure {
-    fn new(status: ibv_wc_status::Type) -> Failure {
-        use ibv_wc_status as status_is;
+    /// In the library's words.
+    pub(crate) fn why(self) -> String {
         // SAFETY: the library has a text for each number.
-        let why = unsafe { CStr::from_ptr(ibv_wc_status_str(status)) }.to_string_lossy().into();
-        let refused = matches!(
-            status,
+        unsafe { CStr::from_ptr(ibv_wc_status_str(self.0)) }.to_string_lossy().into()
+    }
+
+    /// True if the peer, or this side's own device, has refused this very work, and did nothing that stands behind it.
+    pub(crate) fn is_refusal(self) -> bool {
+        use ibv_wc_status as status_is;
+        matches!(
+            self.0,
             status_is::IBV_WC_REM_ACCESS_ERR
                 | status_is::IBV_WC_REM_INV_REQ_ERR
                 | status_is::IBV_WC_LOC_PROT_ERR
                 | status_is::IBV_WC_LOC_LEN_ERR
-        );
-        Failure { why, refused }
+        )
     }
 }
 
@@ -106,15 +108,16 @@ impl Completions {
         self.cq.get()
     }
 
-    /// Takes what is over, up to a batch; gives how many.
-    pub(crate) fn poll(&self, out: &mut Vec<Completion>) -> usize {
+    /// Takes what is over, up to a batch, each by `take`; gives how many.
+    #[inline]
+    pub(crate) fn poll(&self, mut take: impl FnMut(Completion)) -> usize {
         // Not filled with zeros first: that would take longer than to see that there is nothing.
         let mut batch = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
         // SAFETY: a queue, and room for so many.
         let found = unsafe { ibv_poll_cq(self.raw(), BATCH as i32, batch.as_mut_ptr().cast()) };
         let found = found.max(0) as usize;
         // SAFETY: the library has told of so many.
-        out.extend(batch[..found].iter().map(|wc| unsafe { Completion::told(wc.as_ptr()) }));
+        batch[..found].iter().for_each(|wc| take(unsafe { Completion::told(wc.as_ptr()) }));
         found
     }
 
