@@ -64,18 +64,24 @@ trait MessageCall: Copy {
 
 #[inline(always)]
 fn message_call<N: Number>(memory: Elements<N>, envelope: Envelope, how: impl MessageCall) -> Result<()> {
+    // With arguments that stay in registers, too, as they are at hand until it is clear that it is not called.
     #[cold]
     #[inline(never)]
-    fn other<N: Number>(memory: Elements<N>, envelope: Envelope, how: impl MessageCall) -> Result<()> {
-        let (buf, count, datatype) = memory;
-        how.run(&lookup(envelope.2)?, &data(buf, count, datatype, envelope.0)?, envelope)
+    fn other<N: Number>(
+        (buf, count): (Ptr<c_void>, N),
+        datatype: MPI_Datatype,
+        (peer, tag): (c_int, c_int),
+        comm: MPI_Comm,
+        how: impl MessageCall,
+    ) -> Result<()> {
+        how.run(&lookup(comm)?, &data(buf, count, datatype, peer)?, (peer, tag, comm))
     }
 
     let (buf, count, datatype) = memory;
     // By reference: to move what was just written in parts costs more than to write it.
     match &buffers::plain(buf, count, datatype) {
         Some(data) if envelope.0 != MPI_PROC_NULL => how.run(&lookup(envelope.2)?, data, envelope),
-        _ => other(memory, envelope, how),
+        _ => other((buf, count), datatype, (envelope.0, envelope.1), envelope.2, how),
     }
 }
 
