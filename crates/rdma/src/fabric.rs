@@ -246,10 +246,12 @@ impl Rdma {
         let bytes = self.sending.bytes_mut(slot, all);
         bytes[..HEADER].copy_from_slice(&what.encode(end.credit.send()));
         fill(&mut bytes[HEADER..]);
-        end.used = self.polls;
         let left = Left { slot, len: all as u32 };
+        let posted = post_frame(end, &self.sending, &mut self.under_way, left);
+        // What is left to do here does not delay the frame.
+        end.used = self.polls;
         end.replay.leaves(left);
-        if let Err(why) = post_frame(end, &self.sending, &mut self.under_way, left) {
+        if let Err(why) = posted {
             self.broke(peer, why);
         }
         true

@@ -42,19 +42,13 @@ impl Sending {
         if (slot as usize) < LONG { self.free_long.push(slot) } else { self.free_short.push(slot) }
     }
 
-    #[inline(always)]
-    fn of(&self, slot: u32) -> (&Slots, usize) {
-        match (slot as usize).checked_sub(LONG) {
-            None => (&self.long, slot as usize),
-            Some(short) => (&self.short, short),
-        }
-    }
-
     /// The first `len` bytes of a slot.
     #[inline(always)]
     pub(crate) fn bytes(&self, slot: u32, len: usize) -> &[u8] {
-        let (slots, slot) = self.of(slot);
-        slots.bytes(slot, len)
+        match (slot as usize).checked_sub(LONG) {
+            None => self.long.bytes(slot as usize, len),
+            Some(short) => self.short.bytes(short, len),
+        }
     }
 
     /// The same, to write to.
@@ -67,8 +61,11 @@ impl Sending {
     }
 
     /// The same, for work that is posted here.
+    #[inline(always)]
     pub(crate) fn local(&self, slot: u32, len: usize) -> Local<'static> {
-        let (slots, slot) = self.of(slot);
-        slots.local(slot, len)
+        match (slot as usize).checked_sub(LONG) {
+            None => self.long.local(slot as usize, len),
+            Some(short) => self.short.local(short, len),
+        }
     }
 }

@@ -81,6 +81,7 @@ impl Region {
     }
 
     /// A part of it, by its address, for work that is posted here.
+    #[inline(always)]
     pub(crate) fn local(&self, addr: usize, len: u32) -> Local<'static> {
         // SAFETY: the object is there while this is.
         let lkey = unsafe { (*self.mr.get()).lkey };
@@ -136,6 +137,7 @@ impl Slots {
     }
 
     /// The first `len` bytes of a slot, for work that is posted here.
+    #[inline(always)]
     pub(crate) fn local(&self, slot: usize, len: usize) -> Local<'static> {
         self.region.local(self.address(slot, len), len as u32)
     }

@@ -60,9 +60,12 @@ impl<T> Drop for Object<T> {
 }
 
 /// The error of a call that gives an error number.
+#[inline]
 fn checked(what: &str, error: c_int) -> Result<(), String> {
-    match error {
-        0 => Ok(()),
-        error => Err(format!("{what}: {}", std::io::Error::from_raw_os_error(error))),
-    }
+    if error == 0 { Ok(()) } else { Err(failed(what, error)) }
+}
+
+#[cold]
+fn failed(what: &str, error: c_int) -> String {
+    format!("{what}: {}", std::io::Error::from_raw_os_error(error))
 }

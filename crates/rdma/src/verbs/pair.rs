@@ -73,6 +73,7 @@ pub(crate) enum Op {
 }
 
 /// Work to be posted. What it is told of as, unless it is one of several of which the last is told of.
+#[derive(Clone, Copy)]
 pub(crate) struct Work<'a> {
     pub(crate) id: u64,
     pub(crate) told: bool,
@@ -81,13 +82,12 @@ pub(crate) struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Calls `post` with the work in the library's form.
+    /// The work in the library's form, with the place of its memory.
     #[inline(always)]
-    fn raw<R>(&self, post: impl FnOnce(&mut ibv_send_wr) -> R) -> R {
-        let mut place = self.local.place();
+    fn raw(&self, place: &mut ibv_sge) -> ibv_send_wr {
         // SAFETY: the struct holds numbers, and pointers that may be null.
         let mut raw: ibv_send_wr = unsafe { zeroed() };
-        (raw.wr_id, raw.sg_list, raw.num_sge) = (self.id, &mut place, 1);
+        (raw.wr_id, raw.sg_list, raw.num_sge) = (self.id, place, 1);
         let inline = matches!(self.local, Local::Inline(_));
         let flag = |condition: bool, flag: ibv_send_flags| if condition { flag.0 } else { 0 };
         raw.send_flags = flag(self.told, ibv_send_flags::IBV_SEND_SIGNALED);
@@ -112,7 +112,7 @@ impl Work<'_> {
                 raw.wr.atomic = atomic(word, old, new);
             }
         }
-        post(&mut raw)
+        raw
     }
 }
 
@@ -200,6 +200,7 @@ impl Queue {
         unsafe { (*self.qp.get()).qp_num }
     }
 
+    #[inline(always)]
     fn post(&self, raw: &mut ibv_send_wr) -> Result<(), String> {
         let mut bad = null_mut();
         // SAFETY: work in the library's form, read before this returns. Registered memory is safe by its keys.
@@ -345,26 +346,25 @@ impl Pair {
             (Confirming::Nothing, _)
             | (Confirming::Read(..), Op::Read(_))
             | (Confirming::Write, Op::Send | Op::Write(_) | Op::Add(..) | Op::CompareSwap(..)) => {
-                work.raw(|raw| self.queue.post(raw))
+                let mut place = work.local.place();
+                self.queue.post(&mut work.raw(&mut place))
             }
-            (Confirming::Read(local, from), _) => self.post_confirmed(work, *local, Op::Read(*from)),
+            (Confirming::Read(local, from), _) => self.post_confirmed(*work, *local, Op::Read(*from)),
             (Confirming::Write, Op::Read(from)) => {
-                self.post_confirmed(work, Local::Inline(&[]), Op::Write(from))
+                self.post_confirmed(*work, Local::Inline(&[]), Op::Write(from))
             }
         }
     }
 
     /// Posts work, and other work behind it that tells of both.
     #[cold]
-    fn post_confirmed(&self, work: &Work<'_>, local: Local<'static>, op: Op) -> Result<(), String> {
-        let behind = Work { local, op, ..*work };
-        let ahead = Work { id: Id::ahead_of(work.id).into(), told: false, ..*work };
-        behind.raw(|behind| {
-            ahead.raw(|raw| {
-                raw.next = behind;
-                self.queue.post(raw)
-            })
-        })
+    fn post_confirmed(&self, work: Work<'_>, local: Local<'static>, op: Op) -> Result<(), String> {
+        let behind = Work { local, op, ..work };
+        let ahead = Work { id: Id::ahead_of(work.id).into(), told: false, ..work };
+        let (mut first, mut second) = (ahead.local.place(), behind.local.place());
+        let (mut ahead, mut behind) = (ahead.raw(&mut first), behind.raw(&mut second));
+        ahead.next = &mut behind;
+        self.queue.post(&mut ahead)
     }
 }
 
@@ -441,9 +441,9 @@ impl Datagrams {
 
     /// Sends a datagram.
     pub(crate) fn send(&self, to: &AddressHandle, id: u64, local: Local<'_>) -> Result<(), String> {
-        Work { id, told: true, local, op: Op::Send }.raw(|raw| {
-            raw.wr.ud = ud_t { ah: to.ah.get(), remote_qpn: to.pair, remote_qkey: QKEY };
-            self.0.post(raw)
-        })
+        let mut place = local.place();
+        let mut raw = Work { id, told: true, local, op: Op::Send }.raw(&mut place);
+        raw.wr.ud = ud_t { ah: to.ah.get(), remote_qpn: to.pair, remote_qkey: QKEY };
+        self.0.post(&mut raw)
     }
 }
