@@ -47,9 +47,9 @@ impl Attached {
         (self.address, self.size.unwrap_or(0))
     }
 
-    /// Takes room for a message of `bytes`; returns what to give back later.
-    pub(crate) fn take(&self, bytes: u64) -> Result<usize> {
-        let Some(size) = self.size else { return Ok(0) };
+    /// Takes room for a message of `bytes`.
+    fn take(self: &Arc<Self>, bytes: u64) -> Result<Room> {
+        let Some(size) = self.size else { return Ok(Room { of: self.clone(), bytes: 0 }) };
         let need = bytes.saturating_add(BSEND_OVERHEAD as u64);
         let mut used = lock(&self.used);
         let left = size - *used;
@@ -61,25 +61,34 @@ impl Attached {
             );
         }
         *used += need;
-        Ok(need as usize)
-    }
-
-    pub(crate) fn give_back(&self, bytes: usize) {
-        *lock(&self.used) -= bytes as u64;
+        Ok(Room { of: self.clone(), bytes: need })
     }
 
     /// Waits for the buffered sends that it has room for.
     fn drain(&self, rt: &Runtime) {
         let drained = |engine: &mut Engine| {
-            engine.bsends.0.iter().all(|(_, other, _)| !std::ptr::eq(&**other, self)).then_some(())
+            engine.bsends.0.iter().all(|(_, room)| !std::ptr::eq(&*room.of, self)).then_some(())
         };
         rt.wait(rt.engine_lock.enter(), drained);
     }
 }
 
-/// Buffered sends that are still on their way, with the bytes of attached buffer that each takes.
+/// What a message takes of an attached buffer, until this is dropped: also where a device fails as the message leaves.
+#[derive(Debug)]
+struct Room {
+    of: Arc<Attached>,
+    bytes: u64,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        *lock(&self.of.used) -= self.bytes;
+    }
+}
+
+/// Buffered sends that are still on their way, with the room that each takes in an attached buffer.
 #[derive(Default)]
-pub(crate) struct BufferedSends(Vec<(ReqId, Arc<Attached>, usize)>);
+pub(crate) struct BufferedSends(Vec<(ReqId, Room)>);
 
 impl Subsystem for BufferedSends {
     type Below<'a> = &'a mut P2p;
@@ -102,13 +111,7 @@ impl BufferedSends {
     /// Forgets those that are over, and frees their room in the attached buffers.
     #[cold]
     fn reap(&mut self, p2p: &mut P2p) {
-        self.0.retain(|(id, attached, bytes)| match p2p.test(*id) {
-            None => true,
-            Some(_) => {
-                attached.give_back(*bytes);
-                false
-            }
-        });
+        self.0.retain(|(id, _)| p2p.test(*id).is_none());
     }
 }
 
@@ -127,23 +130,18 @@ impl Comm {
         let Some(attached) = attached else {
             bail!(ERR_BUFFER, "no buffer is attached for buffered sends; call MPI_Buffer_attach first")
         };
-        let bytes = attached.take(data.len()).or_else(|_| {
+        let room = attached.take(data.len()).or_else(|_| {
             // Sends that are over free their room as the engine progresses.
             engine.progress();
             attached.take(data.len())
         })?;
-        let over = match self.post_send(engine, data, peer, tag, SendMode::Buffered) {
+        Ok(Started::Done(match self.post_send(engine, data, peer, tag, SendMode::Buffered) {
             Started::Done(outcome) => outcome,
-            Started::Pending(sent) => match sent.settled(engine) {
-                Some(outcome) => outcome,
-                None => {
-                    engine.bsends.0.push((sent.id, attached, bytes));
-                    return Ok(Started::Done(Outcome::ok(Status::EMPTY)));
-                }
-            },
-        };
-        attached.give_back(bytes);
-        Ok(Started::Done(over))
+            Started::Pending(sent) => sent.settled(engine).unwrap_or_else(|| {
+                engine.bsends.0.push((sent.id, room));
+                Outcome::ok(Status::EMPTY)
+            }),
+        }))
     }
 }
 
@@ -187,13 +185,12 @@ mod tests {
 
     #[test]
     fn an_attached_buffer_bounds_what_is_under_way() {
-        let attached = Attached::new(0, 2 * BSEND_OVERHEAD as u64 + 100);
+        let attached = Arc::new(Attached::new(0, 2 * BSEND_OVERHEAD as u64 + 100));
         let first = attached.take(60).unwrap();
         assert_eq!(attached.take(60).unwrap_err().class, Class::ERR_BUFFER);
         let second = attached.take(40).unwrap();
-        attached.give_back(first);
-        attached.give_back(second);
+        drop((first, second));
         assert!(attached.take(60).is_ok());
-        assert!(Attached::automatic(0).take(u64::MAX).is_ok());
+        assert!(Arc::new(Attached::automatic(0)).take(u64::MAX).is_ok());
     }
 }
