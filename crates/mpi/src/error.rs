@@ -29,6 +29,11 @@ pub fn attempt<T>(function: impl FnOnce() -> T) -> Result<T> {
     banyan_runtime::attempt(function)
 }
 
+/// What a form `try_...` does: an [`attempt`] at a call that returns most of its errors. So a device that fails in it is an error, too.
+pub(crate) fn tried<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
+    attempt(call)?
+}
+
 /// The value, or what [`fail`] does: for calls that do not return errors.
 #[track_caller]
 #[inline(always)]

@@ -7,13 +7,18 @@ use banyan_runtime::{Call, Comm, Kind, Op, Operand, bail};
 use super::Operation;
 use super::signed::Signed;
 use crate::datatype::{Buffer, BufferMut, Memory, PartitionedBuffer, PartitionedBufferMut};
-use crate::error::{Result, expect};
+use crate::error::{Result, expect, tried};
 use crate::request::{PersistentRequest, Request, Scope, StaticScope};
 use crate::topology::{Communicator, Rank};
 
 /// The communicator; there is no root.
 fn place<C: Communicator + ?Sized>(comm: &C) -> (&Arc<Comm>, Rank) {
     (comm.as_handle().comm(), 0)
+}
+
+fn barrier<C: Communicator + ?Sized>(comm: &C) -> Result<()> {
+    let (comm, _) = place(comm);
+    comm.run(comm.barrier())
 }
 
 /// The elements of each rank in a reduction whose result is scattered.
@@ -63,8 +68,7 @@ pub trait CommunicatorCollectives: Communicator {
     /// # Errors
     /// A process is gone, or calls something else.
     fn try_barrier(&self) -> Result<()> {
-        let (comm, _) = place(self);
-        comm.run(comm.barrier())
+        tried(|| barrier(self))
     }
 
     /// Waits until all processes have called this.
@@ -78,7 +82,7 @@ pub trait CommunicatorCollectives: Communicator {
     /// ```
     #[track_caller]
     fn barrier(&self) {
-        expect(self.try_barrier());
+        expect(barrier(self));
     }
 
     /// Starts a barrier: the request is over when all processes have called this.

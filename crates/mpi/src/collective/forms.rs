@@ -24,6 +24,18 @@ macro_rules! example {
 /// runtime they become (in brackets what is only given; the other one is what a request gives back), the operation if there is one, and
 /// the call made of all that. `$place` tells the communicator and the root.
 macro_rules! collectives {
+    // Runs one to its end.
+    (@run $this:ident $place:ident $Kind:ident ($([$given:ident $read:ident])? $last:ident $memory:ident $(; $op:ident)?)
+     |$comm:ident, $root:ident, $kind:ident| $call:expr) => {{
+        let (($comm, $root), $kind) = ($place($this), Kind::$Kind);
+        // SAFETY: the collective is over when it returns.
+        $(let $given = unsafe { Memory::$read($given) };)?
+        // SAFETY: as above.
+        let $last = unsafe { Memory::$memory($last) };
+        $(let $op = $op.object();)?
+        let signed = Signed::new($kind, [$(&$given,)? &$last], $root.into(), None$(.or(Some(&$op)))?);
+        signed.run($comm, || $call)
+    }};
     ($place:ident: $(
         $doc:literal
         example $setup:literal $([$($example:tt)+])+ $check:literal
@@ -45,14 +57,9 @@ macro_rules! collectives {
             $last: &$($mut)? $Last,
             $($op: impl Operation,)?
         ) -> Result<()> {
-            let (($comm, $root), $kind) = ($place(self), Kind::$Kind);
-            // SAFETY: the collective is over when it returns.
-            $(let $given = unsafe { Memory::$read($given) };)?
-            // SAFETY: as above.
-            let $last = unsafe { Memory::$memory($last) };
-            $(let $op = $op.object();)?
-            let signed = Signed::new($kind, [$(&$given,)? &$last], $root.into(), None$(.or(Some(&$op)))?);
-            signed.run($comm, || $call)
+            tried(|| collectives!(
+                @run self $place $Kind ($([$given $read])? $last $memory $(; $op)?) |$comm, $root, $kind| $call
+            ))
         }
 
         #[doc = $doc]
@@ -64,7 +71,9 @@ macro_rules! collectives {
             $last: &$($mut)? $Last,
             $($op: impl Operation,)?
         ) {
-            expect(self.$try($($given,)? $last $(, $op)?))
+            expect(collectives!(
+                @run self $place $Kind ($([$given $read])? $last $memory $(; $op)?) |$comm, $root, $kind| $call
+            ))
         }
 
         #[doc = $doc]

@@ -7,7 +7,7 @@ use banyan_runtime::{self as rt, Argument, Call, Comm, Kind, bail};
 use super::Operation;
 use super::signed::Signed;
 use crate::datatype::{Buffer, BufferMut, Memory, PartitionedBuffer, PartitionedBufferMut};
-use crate::error::{Result, expect};
+use crate::error::{Result, expect, tried};
 use crate::request::{PersistentRequest, Request, Scope};
 use crate::topology::handle::AsHandle;
 use crate::topology::{AsCommunicator, Process, Rank};

@@ -5,7 +5,7 @@ use banyan_runtime::SendMode;
 use super::dest_of;
 use crate::Tag;
 use crate::datatype::{Buffer, read};
-use crate::error::{Result, expect};
+use crate::error::{Result, expect, tried};
 use crate::request::{PersistentRequest, Request, Scope};
 use crate::topology::handle::AsHandle;
 use crate::topology::{AsCommunicator, Process, Rank};
@@ -95,7 +95,7 @@ macro_rules! sends {
                 /// There is no such rank or tag, or the receiver is gone.
                 $(#[doc = concat!("\n# Safety\n", $safety)])?
                 $($unsafe)? fn $try_with_tag<Buf: Buffer + ?Sized>(&self, buf: &Buf, tag: Tag) -> Result<()> {
-                    send(self, buf, tag, SendMode::$mode)
+                    tried(|| send(self, buf, tag, SendMode::$mode))
                 }
 
                 /// Sends; returns when the buffer may be used again.
@@ -106,7 +106,7 @@ macro_rules! sends {
                 /// The receiver is gone.
                 $(#[doc = concat!("\n# Safety\n", $safety)])?
                 $($unsafe)? fn $try<Buf: Buffer + ?Sized>(&self, buf: &Buf) -> Result<()> {
-                    send(self, buf, Tag::default(), SendMode::$mode)
+                    tried(|| send(self, buf, Tag::default(), SendMode::$mode))
                 }
 
                 /// Sends with a tag; returns when the buffer may be used again.

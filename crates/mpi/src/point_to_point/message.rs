@@ -6,7 +6,7 @@ use banyan_runtime as rt;
 
 use super::{Status, one, several};
 use crate::datatype::{BufferMut, Equivalence, written};
-use crate::error::{Result, expect};
+use crate::error::{Result, expect, tried};
 use crate::instance;
 use crate::request::{Request, Scope};
 
@@ -39,6 +39,12 @@ pub struct Message(Option<rt::Message>);
 impl Message {
     pub(super) fn new(message: rt::Message) -> Message {
         Message(Some(message))
+    }
+
+    /// Receives all values, so many as the probe has told.
+    pub(super) fn receive_vec<Msg: Equivalence>(self, probed: Status) -> Result<(Vec<Msg>, Status)> {
+        let message = self.take();
+        several(probed, |data| message.recv(data))
     }
 
     fn take(mut self) -> rt::Message {
@@ -128,8 +134,6 @@ pub trait MatchedReceiveVec: Sized {
 
 impl MatchedReceiveVec for (Message, Status) {
     fn try_matched_receive_vec<Msg: Equivalence>(self) -> Result<(Vec<Msg>, Status)> {
-        let (message, status) = self;
-        let message = message.take();
-        several(status, |data| message.recv(data))
+        tried(|| self.0.receive_vec(self.1))
     }
 }

@@ -3,16 +3,41 @@
 use banyan_datatype::Data;
 use banyan_runtime::Outcome;
 
-use super::{ANY_TAG, MatchedReceiveVec, Message, Status, one, source_of, tag_of};
+use super::{ANY_TAG, Message, Status, one, source_of, tag_of};
 use crate::Tag;
 use crate::datatype::{BufferMut, Equivalence, written};
-use crate::error::{Result, expect};
+use crate::error::{Result, expect, tried};
 use crate::request::{PersistentRequest, ReceiveFuture, Request, Scope};
 use crate::topology::handle::AsHandle;
 use crate::topology::{ANY_SOURCE, AnyProcess, AsCommunicator, Process, Rank};
 
 fn receive<S: Source + ?Sized>(from: &S, data: &Data, tag: Tag) -> Outcome {
     from.as_communicator().as_handle().comm().recv(data, source_of(from.source_rank()), tag_of(tag))
+}
+
+fn receive_into<S: Source + ?Sized, B: BufferMut + ?Sized>(
+    from: &S,
+    buf: &mut B,
+    tag: Tag,
+) -> Result<Status> {
+    // SAFETY: the receive is over when it returns.
+    receive(from, &unsafe { written(buf) }, tag).into_result().map(Status)
+}
+
+fn receive_vec<S: Source + ?Sized, M: Equivalence>(from: &S, tag: Tag) -> Result<(Vec<M>, Status)> {
+    let (message, status) = matched_probe(from, tag)?;
+    message.receive_vec(status)
+}
+
+fn probe<S: Source + ?Sized>(from: &S, tag: Tag) -> Result<Status> {
+    let comm = from.as_communicator().as_handle().comm();
+    comm.probe(source_of(from.source_rank()), tag_of(tag)).map(Status)
+}
+
+fn matched_probe<S: Source + ?Sized>(from: &S, tag: Tag) -> Result<(Message, Status)> {
+    let comm = from.as_communicator().as_handle().comm();
+    let (message, status) = comm.mprobe(source_of(from.source_rank()), tag_of(tag))?;
+    Ok((Message::new(message), Status(status)))
 }
 
 /// Where messages come from. The forms with a tag take a message that has it, the others take any.
@@ -98,14 +123,13 @@ pub trait Source: AsCommunicator {
     /// # Errors
     /// There is no such tag, or the sender is gone.
     fn try_probe_with_tag(&self, tag: Tag) -> Result<Status> {
-        let comm = self.as_communicator().as_handle().comm();
-        comm.probe(source_of(self.source_rank()), tag_of(tag)).map(Status)
+        tried(|| probe(self, tag))
     }
 
     /// Waits for a message with this tag, and leaves it there.
     #[track_caller]
     fn probe_with_tag(&self, tag: Tag) -> Status {
-        expect(self.try_probe_with_tag(tag))
+        expect(probe(self, tag))
     }
 
     /// Waits for a message, and leaves it there.
@@ -119,15 +143,13 @@ pub trait Source: AsCommunicator {
     /// # Errors
     /// There is no such tag, or the sender is gone.
     fn try_matched_probe_with_tag(&self, tag: Tag) -> Result<(Message, Status)> {
-        let comm = self.as_communicator().as_handle().comm();
-        let (message, status) = comm.mprobe(source_of(self.source_rank()), tag_of(tag))?;
-        Ok((Message::new(message), Status(status)))
+        tried(|| matched_probe(self, tag))
     }
 
     /// Waits for a message with this tag, which is then received by [`Message`] alone.
     #[track_caller]
     fn matched_probe_with_tag(&self, tag: Tag) -> (Message, Status) {
-        expect(self.try_matched_probe_with_tag(tag))
+        expect(matched_probe(self, tag))
     }
 
     /// Waits for a message, which is then received by [`Message`] alone.
@@ -141,7 +163,7 @@ pub trait Source: AsCommunicator {
     /// # Errors
     /// There is no such tag, the message is not one value long, or the sender is gone.
     fn try_receive_with_tag<Msg: Equivalence>(&self, tag: Tag) -> Result<(Msg, Status)> {
-        one(|data| receive(self, data, tag))
+        tried(|| one(|data| receive(self, data, tag)))
     }
 
     /// Receives one value with this tag.
@@ -150,7 +172,7 @@ pub trait Source: AsCommunicator {
     /// If the message is not one value long.
     #[track_caller]
     fn receive_with_tag<Msg: Equivalence>(&self, tag: Tag) -> (Msg, Status) {
-        expect(self.try_receive_with_tag(tag))
+        expect(one(|data| receive(self, data, tag)))
     }
 
     /// Receives one value.
@@ -167,14 +189,13 @@ pub trait Source: AsCommunicator {
     /// # Errors
     /// There is no such tag, the message is longer, or the sender is gone.
     fn try_receive_into_with_tag<Buf: BufferMut + ?Sized>(&self, buf: &mut Buf, tag: Tag) -> Result<Status> {
-        // SAFETY: the receive is over when it returns.
-        receive(self, &unsafe { written(buf) }, tag).into_result().map(Status)
+        tried(|| receive_into(self, buf, tag))
     }
 
     /// Receives into a buffer a message with this tag, which may be shorter than that.
     #[track_caller]
     fn receive_into_with_tag<Buf: BufferMut + ?Sized>(&self, buf: &mut Buf, tag: Tag) -> Status {
-        expect(self.try_receive_into_with_tag(buf, tag))
+        expect(receive_into(self, buf, tag))
     }
 
     /// Receives into a buffer a message, which may be shorter than that.
@@ -188,13 +209,13 @@ pub trait Source: AsCommunicator {
     /// # Errors
     /// There is no such tag, the message's end is within a value, or the sender is gone.
     fn try_receive_vec_with_tag<Msg: Equivalence>(&self, tag: Tag) -> Result<(Vec<Msg>, Status)> {
-        self.try_matched_probe_with_tag(tag)?.try_matched_receive_vec()
+        tried(|| receive_vec(self, tag))
     }
 
     /// Receives a message with this tag, of any length.
     #[track_caller]
     fn receive_vec_with_tag<Msg: Equivalence>(&self, tag: Tag) -> (Vec<Msg>, Status) {
-        expect(self.try_receive_vec_with_tag(tag))
+        expect(receive_vec(self, tag))
     }
 
     /// Receives a message of any length.

@@ -41,7 +41,7 @@ use std::marker::PhantomData;
 
 use banyan_runtime as rt;
 
-use crate::error::{Result, expect};
+use crate::error::{Result, expect, tried};
 use crate::instance;
 use crate::point_to_point::Status;
 use crate::simulated;
@@ -125,6 +125,13 @@ impl<'a, D: ?Sized, S: Scope<'a>> Request<'a, D, S> {
         unsafe { &*self.data }
     }
 
+    /// What became of the operation, once it is over.
+    fn outcome(self) -> Result<Status> {
+        let outcome = self.request().wait();
+        self.completed();
+        outcome.into_result().map(Status)
+    }
+
     /// The operation, which from now on belongs to no scope.
     ///
     /// # Safety
@@ -139,15 +146,13 @@ impl<'a, D: ?Sized, S: Scope<'a>> Request<'a, D, S> {
     /// # Errors
     /// That of the operation.
     pub fn try_wait(self) -> Result<Status> {
-        let outcome = self.request().wait();
-        self.completed();
-        outcome.into_result().map(Status)
+        tried(|| self.outcome())
     }
 
     /// Waits until the operation is over.
     #[track_caller]
     pub fn wait(self) -> Status {
-        expect(self.try_wait())
+        expect(self.outcome())
     }
 
     /// Waits until the operation is over.

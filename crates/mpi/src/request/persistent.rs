@@ -8,7 +8,7 @@ use banyan_runtime::{Comm, Operation};
 
 use super::{Request, Scope};
 use crate::datatype::FixedBuffer;
-use crate::error::{Result, expect};
+use crate::error::{Result, expect, tried};
 use crate::instance;
 
 /// An operation whose arguments are kept: a message, from the methods `..._init` of a process, or a collective, which all processes make
@@ -79,6 +79,10 @@ impl<D: ?Sized, G: ?Sized> PersistentRequest<'_, D, G> {
     /// # Errors
     /// The peer is gone, or the library has no room for the message of a buffered send.
     pub fn try_start<'r, S: Scope<'r>>(&'r mut self, scope: S) -> Result<Request<'r, D, S>> {
+        tried(|| self.begin(scope))
+    }
+
+    fn begin<'r, S: Scope<'r>>(&'r mut self, scope: S) -> Result<Request<'r, D, S>> {
         instance::enter();
         self.operation.start()?;
         let started = self.operation.clone().held_by(self.comm.runtime());
@@ -89,7 +93,7 @@ impl<D: ?Sized, G: ?Sized> PersistentRequest<'_, D, G> {
     /// Starts the operation.
     #[track_caller]
     pub fn start<'r, S: Scope<'r>>(&'r mut self, scope: S) -> Request<'r, D, S> {
-        expect(self.try_start(scope))
+        expect(self.begin(scope))
     }
 
     /// What is sent or received; of a collective with two buffers what is received.
