@@ -306,10 +306,19 @@ fn dup(comm: MPI_Comm, newcomm: Ptr<MPI_Comm>, make: impl FnOnce(&Comm) -> Resul
     give(newcomm, new, attributes)
 }
 
-fn idup(comm: MPI_Comm, info: Option<&Info>, newcomm: Ptr<MPI_Comm>, to: Ptr<MPI_Request>) -> Result<()> {
-    // Members derive the new context without a message, so it is done at once.
-    dup(comm, newcomm, |old| old.dup(info))?;
-    request::give(to, Operation::done(Status::EMPTY), comm)
+fn idup(
+    comm: MPI_Comm,
+    newcomm: Ptr<MPI_Comm>,
+    to: Ptr<MPI_Request>,
+    make: impl FnOnce(&Comm) -> Result<(Arc<Comm>, Operation)>,
+) -> Result<()> {
+    let mut operation = None;
+    dup(comm, newcomm, |old| {
+        let (new, started) = make(old)?;
+        operation = Some(started);
+        Ok(new)
+    })?;
+    request::give(to, operation.unwrap_or(Operation::done(Status::EMPTY)), comm)
 }
 
 fn free(comm: Ptr<MPI_Comm>) -> Result<()> {
@@ -324,15 +333,15 @@ fn free(comm: Ptr<MPI_Comm>) -> Result<()> {
     comm.set(MPI_COMM_NULL)
 }
 
-fn split_kind(split_type: c_int, info: MPI_Info) -> Result<Option<SplitType>> {
-    let wanted =
-        || -> Result<_> { Ok(info::optional(info)?.and_then(|info| info.text("mpi_hw_resource_type"))) };
+fn split_kind(split_type: c_int, hints: &Info) -> Result<Option<SplitType>> {
     Ok(Some(match split_type {
         MPI_COMM_TYPE_SHARED => SplitType::Shared,
-        MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => match wanted()?.as_deref() {
-            Some("mpi_shared_memory") => SplitType::Shared,
-            _ => SplitType::Other,
-        },
+        MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => {
+            match hints.text("mpi_hw_resource_type").as_deref() {
+                Some("mpi_shared_memory") => SplitType::Shared,
+                _ => SplitType::Other,
+            }
+        }
         MPI_COMM_TYPE_HW_UNGUIDED => SplitType::Other,
         MPI_UNDEFINED => return Ok(None),
         other => bail!(ERR_ARG, "split_type is {other}, not one of MPI_COMM_TYPE_X or MPI_UNDEFINED"),
@@ -358,7 +367,7 @@ mpi! {
     }
 
     fn MPI_Comm_dup(comm, newcomm) on comm gives newcomm {
-        dup(comm, newcomm, |old| old.dup(None))
+        dup(comm, newcomm, Comm::dup)
     }
 
     fn MPI_Comm_dup_with_info(comm, info, newcomm) on comm gives newcomm {
@@ -367,12 +376,13 @@ mpi! {
     }
 
     fn MPI_Comm_idup(comm, newcomm, request) on comm gives newcomm, request {
-        idup(comm, None, newcomm, request)
+        // Members derive the new context without a message, so it is done at once.
+        idup(comm, newcomm, request, |old| Ok((old.dup()?, Operation::done(Status::EMPTY))))
     }
 
     fn MPI_Comm_idup_with_info(comm, info, newcomm, request) on comm gives newcomm, request {
         let info = info::optional(info)?.unwrap_or_default();
-        idup(comm, Some(&info), newcomm, request)
+        idup(comm, newcomm, request, |old| old.idup_with_info(&info))
     }
 
     fn MPI_Comm_create(comm, group, newcomm) on comm gives newcomm {
@@ -395,7 +405,8 @@ mpi! {
     fn MPI_Comm_split_type(comm, split_type, key, info, newcomm) on comm gives newcomm {
         newcomm.set(MPI_COMM_NULL)?;
         let old = lookup(comm)?;
-        give_or_null(newcomm, old.split_type(split_kind(split_type, info)?, key)?)
+        let hints = info::optional(info)?.unwrap_or_default();
+        give_or_null(newcomm, old.split_type(split_kind(split_type, &hints)?, key, &hints)?)
     }
 
     fn MPI_Comm_free(comm) on comm {
@@ -427,8 +438,7 @@ mpi! {
 
     fn MPI_Comm_set_info(comm, info) on comm {
         let object = lookup(comm)?;
-        object.set_info(&*info::lookup(info)?);
-        Ok(())
+        object.set_info(&*info::lookup(info)?)
     }
 
     fn MPI_Comm_get_info(comm, info_used) on comm gives info_used {

@@ -13,7 +13,7 @@ pub(crate) static START: OnceLock<Start> = OnceLock::new();
 /// MPI_INFO_ENV. It is put together when it is first asked for: few programs do.
 fn environment() -> Arc<Info> {
     static ENV: OnceLock<Arc<Info>> = OnceLock::new();
-    let start = || START.get_or_init(|| Start::here(None));
+    let start = || START.get_or_init(Start::here);
     ENV.get_or_init(|| Arc::new(Info::env(&[], start()))).clone()
 }
 
@@ -47,7 +47,7 @@ mpi! {
     fn MPI_Info_create_env(argc, argv, info) on SelfComm gives info {
         let count = if argv.is_null() { 0 } else { argc.max(0) as usize };
         let args = argv.list(count)?.into_iter().map(Ptr::text).collect::<Result<Vec<_>>>()?;
-        give(info, Info::env(&args, &Start::here(None)))
+        give(info, Info::env(&args, &Start::here()))
     }
 
     fn MPI_Info_dup(info, newinfo) on SelfComm gives newinfo {

@@ -59,7 +59,7 @@ fn start(required: c_int) -> Result<c_int> {
     let job = runtime.job();
     let launched = runtime.is_launched();
     attr::open(launched.then_some(job.appnum), launched.then_some(job.universe_size));
-    info::START.get_or_init(|| Start::here(launched.then_some((&job.command, job.app_size))));
+    info::START.get_or_init(|| if launched { Start::in_job(job) } else { Start::here() });
     let provided = level(runtime.threads());
     // SAFETY: below MPI_THREAD_MULTIPLE the program promises that calls come one after the other (MPI 5.0, 11.6).
     unsafe { INSTANCE.open(runtime, world, itself, is_serialized) };

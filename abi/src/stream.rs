@@ -256,7 +256,7 @@ mpix! {
 
     fn MPIX_Stream_comm_create(_this; comm: MPI_Comm, stream: MPIX_Stream, newcomm: Ptr<MPI_Comm>) on comm, Running {
         newcomm.set(MPI_COMM_NULL)?;
-        let new = lookup(comm)?.dup(None)?;
+        let new = lookup(comm)?.dup()?;
         let stream = match stream {
             MPIX_STREAM_NULL => None,
             MPIX_Stream(handle) => Some(INSTANCE.handles.streams.lookup(handle)?),

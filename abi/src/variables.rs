@@ -35,15 +35,15 @@ pub(crate) fn setting_named(name: &str) -> Result<usize> {
 
 /// What a setting is: the job's, while this process is part of one, and before that what its environment says.
 fn value_of(setting: &Setting) -> String {
-    match INSTANCE.runtime() {
-        Ok(runtime) if settings::COMMON.contains(&setting.name) => {
-            runtime.job().setting_or_default(setting.name).to_owned()
-        }
-        _ => {
-            let text = std::env::var_os(setting.name).filter(|text| !text.is_empty());
-            text.map_or(setting.default.to_owned(), |text| text.to_string_lossy().into_owned())
-        }
+    let runtime = INSTANCE.runtime().ok();
+    if let Some(value) = runtime.as_ref().and_then(|runtime| runtime.job().setting(setting.name)) {
+        return value.to_owned();
     }
+    if runtime.is_some() && settings::COMMON.contains(&setting.name) {
+        return setting.default.to_owned();
+    }
+    let text = std::env::var_os(setting.name).filter(|text| !text.is_empty());
+    text.map_or(setting.default.to_owned(), |text| text.to_string_lossy().into_owned())
 }
 
 /// The prefix of the names of counters.

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use banyan_coll::Overrides;
 use banyan_pmi::settings::{
-    self, COLL, EAGER_BUDGET, ENCRYPT, FABRICS, GPU_IPC, NIC, P2P, PATIENCE, PORTS, RDMA, SINGLETON,
-    TCP_STREAMS,
+    self, COLL, EAGER_BUDGET, ENCRYPT, FABRICS, GPU_IPC, MEMORY_ALLOC_KINDS, NIC, P2P, PATIENCE, PORTS, RDMA,
+    SINGLETON, TCP_STREAMS,
 };
 
 use crate::Trouble;
@@ -133,6 +133,7 @@ pub(crate) fn check(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), T
     is(PORTS, &|text| settings::ports(text).map(drop))?;
     is(PATIENCE, &|text| settings::duration(text).map(drop))?;
     is(ENCRYPT, &|text| settings::flag(text).map(drop))?;
+    is(MEMORY_ALLOC_KINDS, &|text| settings::memory_alloc_kinds(text).map(drop))?;
     is(SINGLETON, &|text| settings::flag(text).map(drop))?;
     is(COLL, &|text| Overrides::parse(text).map(drop))
 }

@@ -198,9 +198,17 @@ pub struct Local {
     /// Give a variable to this program only
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub env: Vec<OsString>,
+    /// Ask the library to take these kinds of memory, as in mpi,system,cuda:device; programs are told which of them it takes
+    #[arg(long, value_name = "KINDS", value_parser = memory_alloc_kinds)]
+    pub memory_alloc_kinds: Option<String>,
     /// Working directory of this program
     #[arg(long, aliases = ["wd", "workdir"], value_name = "DIR")]
     pub wdir: Option<PathBuf>,
+}
+
+/// Checks a list of kinds of memory.
+fn memory_alloc_kinds(text: &str) -> Result<String, String> {
+    banyan_pmi::settings::memory_alloc_kinds(text).map(|_| text.to_owned())
 }
 
 /// The words of a command.

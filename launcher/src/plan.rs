@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use banyan_pmi::settings::{COMMON, FABRICS, MACHINE, TOPOLOGY};
+use banyan_pmi::settings::{COMMON, FABRICS, MACHINE, MEMORY_ALLOC_KINDS, TOPOLOGY};
 use banyan_pmi::{MOST_RANKS, NodeKind, Places};
 use banyan_topo::{Bound, CpuSet, HardwareMap, kept};
 use rustix::fs::{Access, access};
@@ -310,6 +310,9 @@ fn app(local: Local, program: Vec<OsString>, common: &Environment) -> Result<App
     let mut environment = common.clone();
     for given in &local.env {
         environment.set(given)?;
+    }
+    if let Some(kinds) = &local.memory_alloc_kinds {
+        environment.set(OsStr::new(&format!("{MEMORY_ALLOC_KINDS}={kinds}")))?;
     }
     default_variables::complete(&mut environment.0);
     let lookup = |name: &str| environment.get(name);

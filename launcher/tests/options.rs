@@ -59,6 +59,30 @@ fn the_programs_own_arguments_are_left_alone() {
 }
 
 #[test]
+fn each_program_asks_for_kinds_of_memory_of_its_own() {
+    let show = ["sh", "-c", "echo $BANYAN_MEMORY_ALLOC_KINDS"];
+    let first = [
+        &["-memory-alloc-kinds", "mpi,none_such:x"][..],
+        &show,
+        &[":", "--memory-alloc-kinds=system"],
+        &show,
+    ];
+    assert_eq!(sorted(&first.concat()), ["mpi,none_such:x", "system"]);
+    assert_eq!(sorted(&[&first[..2].concat()[..], &[":"], &show].concat()), ["", "mpi,none_such:x"]);
+    for wrong in ["mpi,,system", "cuda:", "a b"] {
+        let done = mpirun(&["--memory-alloc-kinds", wrong, "true"]).run();
+        assert!(
+            done.err.contains("is no kind of memory") && done.err.contains("as in mpi,cuda:device"),
+            "{}",
+            done.err
+        );
+        assert_ne!(done.status, 0, "{wrong}");
+    }
+    let set = mpirun(&["true"]).env("BANYAN_MEMORY_ALLOC_KINDS", "cuda:").run();
+    assert!(set.err.starts_with("mpirun: BANYAN_MEMORY_ALLOC_KINDS: ") && set.status != 0, "{}", set.err);
+}
+
+#[test]
 fn variables_are_passed_in_every_style() {
     let show = ["sh", "-c", "echo $A/$B/$C/$D"];
     let with = |options: &[&str]| out(&[options, &show].concat());

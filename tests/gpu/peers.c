@@ -1,5 +1,5 @@
 /* Collectives of long data on devices of the processes of one host, by algorithms that send messages: BANYAN_COLL says which, or with an argument a hint says
- * that all buffers are on devices. */
+ * that all buffers are on devices, given in the call that a second argument names. */
 #include "../c/check.h"
 #include "device.h"
 
@@ -35,6 +35,36 @@ static int sum(int b, int i)
     return all;
 }
 
+/* A communicator whose buffers are said to be of these kinds; "late": after a collective. */
+static MPI_Comm hinted(const char *kinds, const char *call)
+{
+    MPI_Comm comm;
+    MPI_Info info;
+    MPI_Request request;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "mpi_assert_memory_alloc_kinds", kinds);
+    if (strcmp(call, "split") == 0) {
+        OK(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, info, &comm));
+    } else if (strcmp(call, "idup") == 0) {
+        OK(MPI_Comm_idup_with_info(MPI_COMM_WORLD, info, &comm, &request));
+        OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    } else if (strcmp(call, "dup") == 0) {
+        OK(MPI_Comm_dup_with_info(MPI_COMM_WORLD, info, &comm));
+    } else {
+        OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+        if (strcmp(call, "late") == 0)
+            OK(MPI_Barrier(comm));
+        OK(MPI_Comm_set_info(comm, info));
+    }
+    MPI_Info_free(&info);
+    int length = 0, flag;
+    OK(MPI_Comm_get_info(comm, &info));
+    OK(MPI_Info_get_string(info, "mpi_assert_memory_alloc_kinds", &length, NULL, &flag));
+    CHECK(flag && length == (int)strlen(kinds) + 1);
+    MPI_Info_free(&info);
+    return comm;
+}
+
 #define ALL(blocks, expected)                                                     \
     do {                                                                          \
         int wrong_ones = 0;                                                       \
@@ -51,13 +81,8 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     use_device(rank);
-    if (argc > 1) {
-        MPI_Info info;
-        MPI_Info_create(&info);
-        MPI_Info_set(info, "mpi_assert_memory_alloc_kinds", argv[1]);
-        OK(MPI_Comm_dup_with_info(MPI_COMM_WORLD, info, &comm));
-        MPI_Info_free(&info);
-    }
+    if (argc > 2)
+        comm = hinted(argv[1], argv[2]);
     here = malloc((size_t)ranks * BYTES);
     device_ptr send = device_alloc((size_t)ranks * BYTES), recv = device_alloc((size_t)ranks * BYTES);
     const int *result;

@@ -23,7 +23,11 @@ pub(crate) const VARIABLES: &[&str] = &[
     "SLURM_LOCALID",
     "FLUX_TASK_RANK",
     "PALS_RANKID",
+    MEMORY_ALLOC_KINDS,
 ];
+
+/// The variable by which Open MPI's mpirun (prterun with its personality) tells ranks what `--memory-alloc-kinds` asks for.
+pub(crate) const MEMORY_ALLOC_KINDS: &str = "OMPI_MCA_mpi_memory_alloc_kinds";
 
 /// How a process joins the job of another launcher.
 #[derive(Clone, PartialEq, Eq, Debug)]

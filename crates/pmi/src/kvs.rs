@@ -30,6 +30,12 @@ pub(crate) trait Kvs: Debug + Send {
     /// If the launcher is gone.
     fn nodes(&mut self) -> Result<Option<Vec<u32>>, Error>;
 
+    /// The kinds of memory that the user has asked the launcher for, if it tells them here.
+    ///
+    /// # Errors
+    /// If the launcher is gone.
+    fn memory_alloc_kinds(&mut self) -> Result<Option<String>, Error>;
+
     /// The most bytes of a value.
     fn longest_value(&self) -> usize;
 

@@ -206,6 +206,11 @@ impl Kvs for Pmi1 {
         Ok(mapping.and_then(|text| process_mapping::parse(&text, self.place.size)))
     }
 
+    /// Hydra tells them; others know no such key.
+    fn memory_alloc_kinds(&mut self) -> Result<Option<String>, client::Error> {
+        self.value_of("PMI_mpi_memory_alloc_kinds")
+    }
+
     fn longest_value(&self) -> usize {
         self.longest_value
     }

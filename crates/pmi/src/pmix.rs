@@ -329,6 +329,11 @@ impl Kvs for Pmix {
         Ok((0..self.place.size).map(node).collect::<Result<Option<_>, _>>()?)
     }
 
+    /// Open MPI's mpirun tells them in the environment.
+    fn memory_alloc_kinds(&mut self) -> Result<Option<String>, client::Error> {
+        Ok(None)
+    }
+
     fn longest_value(&self) -> usize {
         LONGEST_VALUE
     }

@@ -3,6 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::foreign;
+
 /// A setting: the variable, its default, and what it means.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
@@ -42,6 +44,8 @@ pub const TOPOLOGY: &str = "BANYAN_TOPOLOGY";
 pub const GPU: &str = "BANYAN_GPU";
 /// The shortest message that goes by IPC of a device's driver.
 pub const GPU_IPC: &str = "BANYAN_GPU_IPC";
+/// The kinds of memory that the program asks the library to take. Each process has its own.
+pub const MEMORY_ALLOC_KINDS: &str = "BANYAN_MEMORY_ALLOC_KINDS";
 /// Which of other launchers' protocols is spoken.
 pub const PMI: &str = "BANYAN_PMI";
 /// Start as rank 0 of 1 whatever the environment says.
@@ -174,6 +178,13 @@ pub const ALL: &[Setting] = &[
                 into a frame and out of it. The same for all ranks of a job. See [GPUs](gpu.md#by-which-way).",
     },
     Setting {
+        name: MEMORY_ALLOC_KINDS,
+        default: "(none is asked for)",
+        about: "Kinds of memory that the program is to be able to pass to MPI, as in `system,cuda:device`: what `mpirun --memory-alloc-kinds` sets. Programs \
+                find it in `MPI_INFO_ENV`, and those kinds that are taken in the info of their communicators. Other kinds are no error. See \
+                [Kinds of memory by name](gpu.md#kinds-of-memory-by-name).",
+    },
+    Setting {
         name: PMI,
         default: "(by the launcher's variables)",
         about: "How a program that another launcher started joins its job: `pmi1` (Hydra, Intel MPI, Slurm's `pmi2`), `pmix` (PRRTE, \
@@ -222,6 +233,12 @@ pub fn of_environment() -> Settings {
         }
     }
     Ok(settings)
+}
+
+/// What this process's environment says of [`MEMORY_ALLOC_KINDS`], under that name or under the one by which Open MPI's launcher passes it on.
+pub fn memory_alloc_kinds_of_environment() -> Option<String> {
+    let said = [MEMORY_ALLOC_KINDS, foreign::MEMORY_ALLOC_KINDS].into_iter().find_map(std::env::var_os);
+    said.and_then(|kinds| kinds.into_string().ok()).filter(|kinds| !kinds.is_empty())
 }
 
 /// Puts what a setting stands for into its place: `what` gets what the user has asked for, if anything, and gives nothing for what is
@@ -330,6 +347,34 @@ pub fn way(text: &str) -> Result<&'static str, String> {
     known.ok_or_else(|| format!("{P2P}: \"{text}\" is no way of messages; known are {}", names.join(", ")))
 }
 
+/// Most bytes of [`MEMORY_ALLOC_KINDS`]: those of an info value (MPI_MAX_INFO_VAL of the ABI, less the terminating zero).
+const LONGEST_KINDS: usize = 1023;
+
+/// Reads [`MEMORY_ALLOC_KINDS`]: the kinds, each with its restrictors, as in `cuda:device` (MPI 5.0, 11.4.3). They need not be known. An empty text
+/// has none.
+///
+/// # Errors
+/// A sentence that says what is wrong.
+pub fn memory_alloc_kinds(text: &str) -> Result<Vec<&str>, String> {
+    if text.len() > LONGEST_KINDS {
+        return Err(format!(
+            "the list of kinds of memory has {} bytes, {LONGEST_KINDS} are allowed",
+            text.len()
+        ));
+    }
+    let is_word =
+        |word: &str| !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || c.is_control());
+    let kinds = text.split(',').map(str::trim).filter(|_| !text.is_empty());
+    kinds
+        .map(|kind| match kind.split(':').all(is_word) {
+            true => Ok(kind),
+            false => Err(format!(
+                "\"{kind}\" is no kind of memory; write names, their restrictors behind colons, and a comma between kinds, as in mpi,cuda:device"
+            )),
+        })
+        .collect()
+}
+
 /// Reads [`TCP_STREAMS`].
 ///
 /// # Errors
@@ -425,6 +470,22 @@ mod tests {
     fn ways_are_named_or_refused() {
         assert!(WAYS.iter().all(|(name, _)| way(name) == Ok(name)));
         assert!(way("rings").unwrap_err().contains("ring, read, write, both, auto"));
+    }
+
+    #[test]
+    fn kinds_of_memory_are_words_with_restrictors() {
+        let read = memory_alloc_kinds;
+        assert_eq!(
+            read("mpi, system,cuda:device:x,no_such-kind").unwrap(),
+            ["mpi", "system", "cuda:device:x", "no_such-kind"]
+        );
+        assert_eq!(read("").unwrap(), [] as [&str; 0]);
+        for wrong in [",", "mpi,", "mpi,,system", ":device", "cuda:", "cuda::x", "cu da", "cuda: device", " "]
+        {
+            assert!(read(wrong).unwrap_err().contains("as in mpi,cuda:device"), "{wrong}");
+        }
+        assert!(read(&"k".repeat(1023)).is_ok());
+        assert!(read(&"k".repeat(1024)).unwrap_err().contains("1024 bytes"));
     }
 
     #[test]

@@ -77,7 +77,8 @@ pub(crate) fn begin(kvs: &mut dyn Kvs, here: &Here) -> Result<Begun, Error> {
     let groups = groups(&would_be_nodes(kvs)?);
     let (ours, index) = place_in(&groups, rank);
     if rank == 0 {
-        put_record(kvs, "job", &shared(here)?)?;
+        let shared = shared(kvs, here)?;
+        put_record(kvs, "job", &shared)?;
     }
     let entry = Entry { cpus: here.cpus.clone(), quota: here.cores };
     let mut board = None;
@@ -138,12 +139,13 @@ pub(crate) fn hear(kvs: &mut dyn Kvs, Unheard(groups): Unheard) -> Result<Places
     Ok(places(&homes(kvs, &groups)?))
 }
 
-/// What rank 0 draws and reads for all.
-fn shared(here: &Here) -> Result<Shared, Error> {
+/// What rank 0 draws, reads and asks for all.
+fn shared(kvs: &mut dyn Kvs, here: &Here) -> Result<Shared, Error> {
     let refused = |error: io::Error| Error::Setting(format!("no random numbers: {error}"));
     let job_id = u64::from_le_bytes(crate::random().map_err(refused)?);
     let secret = crate::random().map_err(refused)?;
-    let settings = (here.settings)().map_err(Error::Setting)?;
+    let mut settings = (here.settings)().map_err(Error::Setting)?;
+    settings.extend(kvs.memory_alloc_kinds()?.map(|kinds| (settings::MEMORY_ALLOC_KINDS.to_owned(), kinds)));
     Ok(Shared { version: VERSION, job_id, secret, settings })
 }
 

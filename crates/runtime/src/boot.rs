@@ -143,6 +143,11 @@ fn boot(mut job: Job, mut client: Option<Client>, mut ports: Ports, shares_memor
         client.ready().map_err(Error::other)?;
         job = client.job().clone();
     }
+    let asked = settings::memory_alloc_kinds_of_environment();
+    settings::resolve(&mut job.settings, settings::MEMORY_ALLOC_KINDS, |of_launcher| {
+        Ok(asked.or(of_launcher.map(str::to_owned)).unwrap_or_default())
+    })
+    .map_err(Error::other)?;
     let (choice, _) = long::choice(&job).map_err(Error::other)?;
     let p2p = p2p::P2p::new(p2p::Config {
         choice,

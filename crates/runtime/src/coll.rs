@@ -77,16 +77,18 @@ impl Comm {
     /// Gathers the bytes `mine` of every rank (of the other group, if there is one) in rank order; all ranks give as many. For
     /// the making of communicators.
     pub(crate) fn allgather_bytes(&self, mine: &[u8]) -> Result<Vec<u8>> {
+        let (call, recv) = self.gathering(mine)?;
+        self.run(call)?;
+        Ok(bytes_of(&recv))
+    }
+
+    /// The call of [`Comm::allgather_bytes`], and where the bytes of all will be.
+    pub(crate) fn gathering(&self, mine: &[u8]) -> Result<(Call, Buffer)> {
         let send = banyan_memory::HeapBuffer::copy_of(mine);
         let recv = banyan_memory::HeapBuffer::zeroed(mine.len() * self.blocks() as usize);
         let count = mine.len() as u64;
-        self.run(self.data_movement(
-            Kind::Allgather,
-            None,
-            &(send, count, byte()),
-            &(recv.clone(), count, byte()),
-        )?)?;
-        Ok(bytes_of(&recv))
+        let given = (recv.clone(), count, byte());
+        Ok((self.data_movement(Kind::Allgather, None, &(send, count, byte()), &given)?, recv))
     }
 
     /// Bytes from `root` to all; `mine` matters at the root, its length everywhere.

@@ -13,6 +13,7 @@ use banyan_transport::Peer;
 use crate::context::Retired;
 use crate::engine::Engine;
 use crate::error::{Class, Error, Result};
+use crate::gpu::ToldGpus;
 use crate::group::Group;
 use crate::running::CollId;
 use crate::runtime::Runtime;
@@ -38,7 +39,7 @@ pub(crate) struct CollState {
     /// The shared buffers, looked for by the first collective; `None` inside: the communicator has none.
     shared: OnceLock<Option<CommBuffers>>,
     /// Where the ranks' GPUs are, if all buffers are on these.
-    on_gpus: OnceLock<Arc<OnGpus>>,
+    gpus: OnceLock<Arc<ToldGpus>>,
 }
 
 /// What algorithms are chosen by where all buffers are memory of GPUs.
@@ -154,8 +155,8 @@ impl CollSequences {
 impl CollState {
     pub(crate) fn new(rt: &Arc<Runtime>, ctx: u64, ranks: ScheduleRanks) -> Self {
         let (rt, ScheduleRanks { group, split }) = (rt.clone(), ranks);
-        let (sequence, shared, on_gpus) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Self { rt, comm: ctx, ctx, group, split, sequence, shared, on_gpus }
+        let (sequence, shared, gpus) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { rt, comm: ctx, ctx, group, split, sequence, shared, gpus }
     }
 
     /// The state of other collectives of the same communicator, in a context of their own.
@@ -163,23 +164,29 @@ impl CollState {
         let ranks = ScheduleRanks { group: self.group.clone(), split: self.split };
         let mut state = Self::new(&self.rt, ctx, ranks);
         state.comm = self.comm;
-        state.on_gpus = self.on_gpus.clone();
+        state.gpus = self.gpus.clone();
         state
     }
 
-    /// What it is where all buffers are on GPUs.
-    pub(crate) fn on_gpus(&self) -> Option<&Arc<OnGpus>> {
-        self.on_gpus.get()
+    /// What algorithms are chosen by where all buffers are on GPUs, if they are.
+    fn on_gpus(&self) -> Option<&OnGpus> {
+        self.gpus.get()?.found(&self.rt, &self.group)
     }
 
-    /// From now on algorithms are chosen as for buffers on GPUs; to be called before the first collective.
-    pub(crate) fn set_on_gpus(&self, on_gpus: Arc<OnGpus>) {
-        let _ = self.on_gpus.set(on_gpus);
+    /// Algorithms are chosen as for buffers on GPUs, if all ranks tell where theirs are and none has run a collective here. The first such
+    /// word counts.
+    pub(crate) fn expect_gpus(&self, gpus: ToldGpus) {
+        let _ = self.gpus.set(Arc::new(gpus));
+    }
+
+    /// True once there was a collective.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.sequence.get().is_some()
     }
 
     /// What algorithms are chosen by.
     pub(crate) fn tuning(&self) -> &coll::Tuning {
-        self.on_gpus.get().map_or(&self.rt.tuning, |on_gpus| &on_gpus.tuning)
+        self.on_gpus().map_or(&self.rt.tuning, |on_gpus| &on_gpus.tuning)
     }
 
     /// The context of the communicator, and that of its collectives here.
@@ -308,7 +315,7 @@ impl CollState {
         let shared = self.shared.get_or_init(|| self.join_arena(engine));
         let (ranks, job) = (self.group.size(), self.rt.job());
         let home = |peer: Peer| job.places.home(peer.0);
-        let nodes = match self.on_gpus.get() {
+        let nodes = match self.on_gpus() {
             Some(on_gpus) => coll::Nodes::new(on_gpus.locations.iter().copied()),
             None => coll::Nodes::new(self.group.peers().map(|peer| {
                 let Home { node, socket, cache, .. } = home(peer);

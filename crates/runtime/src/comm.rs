@@ -8,6 +8,7 @@ use crate::coll_state::{CollState, ScheduleRanks};
 use crate::context::{Purpose, derive_context};
 use crate::errhandler::Errhandler;
 use crate::error::{Error, Result};
+use crate::gpu;
 use crate::group::{Comparison, Group};
 use crate::info::Info;
 use crate::lock;
@@ -41,7 +42,6 @@ pub struct Comm {
 pub(crate) struct Inherited {
     pub(crate) name: &'static str,
     pub(crate) errhandler: Option<Errhandler>,
-    pub(crate) info: Option<Info>,
     pub(crate) cart: Option<Cart>,
 }
 
@@ -71,7 +71,7 @@ impl Comm {
             nonblocking_coll_state: OnceLock::new(),
             name: Mutex::new(inherited.name.to_owned()),
             errhandler: Mutex::new(inherited.errhandler.unwrap_or_default()),
-            info: Mutex::new(inherited.info.unwrap_or_default()),
+            info: Mutex::new(Info::new()),
             cart: inherited.cart,
             attachment: Attachment::default(),
         }))
@@ -158,9 +158,27 @@ impl Comm {
         lock(&self.info).dup()
     }
 
-    /// Adds hints.
-    pub fn set_info(&self, info: &Info) {
-        *lock(&self.info) = info.dup();
+    /// Adds hints (MPI_Comm_set_info). All processes call it: if the hints say that all buffers are memory of devices, they tell each other of
+    /// these, as in [`Comm::dup_with_info`]. For algorithms that counts before the first collective alone.
+    pub fn set_info(&self, hints: &Info) -> Result<()> {
+        self.keep_info(hints)?;
+        if gpu::says_on_devices(hints) {
+            // Told beside it, as that would be its first collective.
+            let beside = self.dup()?;
+            beside.tell_gpus(self, hints)?.map_or(Ok(()), |call| beside.run(call))?;
+        }
+        Ok(())
+    }
+
+    /// Adds those hints that are followed.
+    pub(crate) fn keep_info(&self, hints: &Info) -> Result<()> {
+        lock(&self.info).update(self.followed(hints)?);
+        Ok(())
+    }
+
+    /// True once there was a collective whose algorithm was chosen for it.
+    pub(crate) fn has_run_collectives(&self) -> bool {
+        self.coll_state.has_begun() || self.nonblocking_coll_state.get().is_some()
     }
 
     /// Its Cartesian topology, if it has one.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use banyan_coll::Call;
 use banyan_datatype::Data;
 use banyan_memory::HeapBuffer;
 use banyan_transport::Peer;
@@ -12,11 +13,11 @@ use crate::collective::Root;
 use crate::comm::{Comm, Inherited};
 use crate::context::{Purpose, derive_context};
 use crate::error::{Error, Result};
-use crate::gpu;
 use crate::group::Group;
 use crate::info::Info;
 use crate::p2p::{Dest, SendMode, check_tag};
-use crate::status::Source;
+use crate::request::Operation;
+use crate::status::{Source, Status};
 use crate::{bail, lock};
 
 /// How a communicator is split by what its processes share (MPI_Comm_split_type).
@@ -29,36 +30,40 @@ pub enum SplitType {
 }
 
 impl Comm {
-    /// A communicator of the same processes (MPI_Comm_dup, MPI_Comm_idup). It takes no message:
-    /// all members derive the same context. The caller copies attributes.
-    pub fn dup(&self, info: Option<&Info>) -> Result<Arc<Comm>> {
+    /// A communicator of the same processes, without hints (MPI_Comm_dup, MPI_Comm_idup). It takes no message: all members derive the same
+    /// context. The caller copies attributes.
+    pub fn dup(&self) -> Result<Arc<Comm>> {
         let ctx = self.child_context(Purpose::Duplicate, 0);
         let inherited = Inherited {
             errhandler: Some(self.errhandler()),
-            info: Some(info.map_or_else(|| self.info(), Info::dup)),
             cart: self.cart().cloned(),
             ..Inherited::default()
         };
         let groups = (self.group().clone(), self.remote_group().cloned());
-        let new = Self::make(self.runtime(), ctx, groups, inherited)?;
-        if let (None, Some(on_gpus)) = (info, self.coll_state().on_gpus()) {
-            new.coll_state().set_on_gpus(on_gpus.clone());
-        }
+        Self::make(self.runtime(), ctx, groups, inherited)
+    }
+
+    /// As [`Comm::dup`], with hints (MPI_Comm_dup_with_info). If they say that all buffers are memory of devices, processes tell each other which one
+    /// is current, and algorithms are chosen by what is between these. All give the same hint.
+    pub fn dup_with_info(&self, hints: &Info) -> Result<Arc<Comm>> {
+        let (new, telling) = self.dup_for(hints)?;
+        telling.map_or(Ok(()), |call| self.run(call))?;
         Ok(new)
     }
 
-    /// As [`Comm::dup`] (MPI_Comm_dup_with_info). If the hints say that all buffers are memory of devices, processes tell each other which one is
-    /// current, and algorithms are chosen by what is between these. All give the same hint.
-    pub fn dup_with_info(&self, info: &Info) -> Result<Arc<Comm>> {
-        let new = self.dup(Some(info))?;
-        if self.remote_group().is_none()
-            && self.size() > 1
-            && gpu::says_on_devices(info)?
-            && let Some(on_gpus) = self.gather_gpus()?
-        {
-            new.coll_state().set_on_gpus(Arc::new(on_gpus));
-        }
-        Ok(new)
+    /// As [`Comm::dup_with_info`]; the new communicator may be used when the operation is over (MPI_Comm_idup_with_info).
+    pub fn idup_with_info(&self, hints: &Info) -> Result<(Arc<Comm>, Operation)> {
+        let (new, telling) = self.dup_for(hints)?;
+        let operation = telling.map_or(Ok(Operation::done(Status::EMPTY)), |call| self.start(call))?;
+        Ok((new, operation))
+    }
+
+    /// A duplicate with hints, and what has to be told before it is used.
+    fn dup_for(&self, hints: &Info) -> Result<(Arc<Comm>, Option<Call>)> {
+        let new = self.dup()?;
+        new.keep_info(hints)?;
+        let telling = self.tell_gpus(&new, hints)?;
+        Ok((new, telling))
     }
 
     /// Splits by colour, ordered by key (MPI_Comm_split). `None` without a colour (MPI_UNDEFINED).
@@ -86,8 +91,8 @@ impl Comm {
         Ok(Some(self.child(ctx, local, remote)?))
     }
 
-    /// Splits by the hardware that processes share (MPI_Comm_split_type). `None` without a kind (MPI_UNDEFINED).
-    pub fn split_type(&self, kind: Option<SplitType>, key: i32) -> Result<Option<Arc<Comm>>> {
+    /// Splits by the hardware that processes share (MPI_Comm_split_type), with hints for each part. `None` without a kind (MPI_UNDEFINED).
+    pub fn split_type(&self, kind: Option<SplitType>, key: i32, hints: &Info) -> Result<Option<Arc<Comm>>> {
         let color = match kind {
             Some(SplitType::Shared) => {
                 let job = self.runtime().job();
@@ -95,7 +100,9 @@ impl Comm {
             }
             Some(SplitType::Other) | None => None,
         };
-        self.split(color, key)
+        let part = self.split(color, key)?;
+        part.as_ref().map_or(Ok(()), |part| part.set_info(hints))?;
+        Ok(part)
     }
 
     /// A communicator of a subset, called by all (MPI_Comm_create); of a subset of each group, if there are two. `None` for

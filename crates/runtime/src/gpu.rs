@@ -1,15 +1,20 @@
-//! Which GPUs users' buffers may be on: what the setting says, what programs are told, and where the GPUs of a communicator's ranks are.
+//! Which GPUs users' buffers may be on: what the setting says, what programs are told of kinds of memory, what they say of them, and where the GPUs of a
+//! communicator's ranks are.
 
-use banyan_coll::Location;
-use banyan_memory::{Compiler, Gpus, Platform, current_device, look_for, sees};
+use std::sync::OnceLock;
+
+use banyan_coll::{Call, Location};
+use banyan_memory::{Buffer, Compiler, Gpus, Platform, current_device, look_for, sees};
 use banyan_pmi::{Job, settings};
 use banyan_topo::{GpuFigures, GpuLink, GpuLocation, HostMap, gpu_links};
 
 use crate::bail;
+use crate::coll::bytes_of;
 use crate::coll_state::OnGpus;
 use crate::comm::Comm;
 use crate::error::{Error, Result};
-use crate::info::Info;
+use crate::group::Group;
+use crate::info::{Info, MAX_INFO_VALUE, MEMORY_ALLOC_KINDS};
 use crate::runtime::Runtime;
 
 /// The values of the setting.
@@ -38,13 +43,13 @@ pub(crate) fn look(job: &Job) -> Result<()> {
         .map_err(|why| Error::other(format!("{} is \"{value}\": {why}, or set it to off", settings::GPU)))
 }
 
-/// The info key of the kinds of memory that calls take (MPI 5.0, 11.4.3).
-const KINDS: &str = "mpi_memory_alloc_kinds";
-
 /// The info key by which a program says what kinds of memory its buffers are (MPI 5.0, 11.4.3).
 const ASSERTED: &str = "mpi_assert_memory_alloc_kinds";
 
-/// What these keys call memory of a platform.
+/// What restricts kinds of memory of a platform.
+const OF_PLATFORM: &[&str] = &["host", "device", "managed"];
+
+/// What these keys call memory of a platform (the side document of the MPI Forum on kinds of memory).
 const fn prefix(platform: Platform) -> &'static str {
     match platform {
         Platform::Cuda => "cuda",
@@ -53,11 +58,12 @@ const fn prefix(platform: Platform) -> &'static str {
 }
 
 /// True if hints say that all buffers are memory of devices of one platform.
-pub(crate) fn says_on_devices(info: &Info) -> Result<bool> {
-    let kinds = info.value(ASSERTED)?.unwrap_or_default();
-    let are_all =
-        |kind: String| kinds.split(|byte| *byte == b',').all(|said| said.trim_ascii() == kind.as_bytes());
-    Ok(Platform::ALL.into_iter().any(|platform| are_all(format!("{}:device", prefix(platform)))))
+pub(crate) fn says_on_devices(info: &Info) -> bool {
+    let said = info.text(ASSERTED).unwrap_or_default();
+    let kinds = settings::memory_alloc_kinds(&said).unwrap_or_default();
+    let are_all = |device: String| kinds.iter().all(|kind| kind.eq_ignore_ascii_case(&device));
+    !kinds.is_empty()
+        && Platform::ALL.into_iter().any(|platform| are_all(format!("{}:device", prefix(platform))))
 }
 
 /// What a rank tells others of its GPU: whether it knows it, by what it is linked, and the two numbers of its location.
@@ -79,22 +85,59 @@ fn location(told: &[u8]) -> Option<GpuLocation> {
     (told[0] == 1).then_some(GpuLocation { group: number(4)?, switch: number(8)?, link })
 }
 
+/// Where all ranks' GPUs are, as each has told: complete before the first collective for which it matters.
+pub(crate) struct ToldGpus {
+    told: Buffer,
+    /// What it means for collectives; `None` inside: a rank has no GPU, does not know where it is, or has run collectives already.
+    found: OnceLock<Option<OnGpus>>,
+}
+
+impl ToldGpus {
+    /// What algorithms are chosen by, if all know where their GPUs are.
+    pub(crate) fn found(&self, runtime: &Runtime, group: &Group) -> Option<&OnGpus> {
+        let find = || {
+            let told = bytes_of(&self.told);
+            let gpus: Vec<GpuLocation> =
+                told.chunks_exact(size_of::<Told>()).map(location).collect::<Option<_>>()?;
+            let places = group.peers().map(|peer| runtime.job().places.home(peer.0).node);
+            let locations = places.zip(&gpus).map(|(node, gpu)| Location::of_gpu(node, gpu)).collect();
+            let tuning = runtime.tuning.on_gpus(&GpuFigures::ASSUMED, gpu_links(gpus.iter().copied()));
+            Some(OnGpus { tuning, locations })
+        };
+        self.found.get_or_init(find).as_ref()
+    }
+}
+
 impl Comm {
-    /// Where the GPUs of all ranks are, told by each; `None` if a rank has none, or does not know where it is.
-    pub(crate) fn gather_gpus(&self) -> Result<Option<OnGpus>> {
+    /// The call by which the ranks of this communicator tell each other where their GPUs are, for collectives of `other`, which has the same
+    /// ranks; `None` if the hints do not say that all its buffers are there. All ranks give the same hints.
+    pub(crate) fn tell_gpus(&self, other: &Comm, hints: &Info) -> Result<Option<Call>> {
+        if other.is_inter() || other.size() == 1 || !says_on_devices(hints) {
+            return Ok(None);
+        }
         let runtime = self.runtime();
         let here = || -> Option<GpuLocation> {
             let takes = |platform: &Platform| runtime.takes(*platform).unwrap_or(false);
             let address = Platform::ALL.into_iter().filter(takes).find_map(current_device)?;
             HostMap::told(runtime.job().setting(settings::TOPOLOGY)).ok()?.gpu_location(&address)
         };
-        let all = self.allgather_bytes(&told(here()))?;
-        let gpus: Option<Vec<GpuLocation>> = all.chunks_exact(size_of::<Told>()).map(location).collect();
-        let Some(gpus) = gpus else { return Ok(None) };
-        let places = self.group().peers().map(|peer| runtime.job().places.home(peer.0).node);
-        let locations = places.zip(&gpus).map(|(node, gpu)| Location::of_gpu(node, gpu)).collect();
-        let tuning = runtime.tuning.on_gpus(&GpuFigures::ASSUMED, gpu_links(gpus.iter().copied()));
-        Ok(Some(OnGpus { tuning, locations }))
+        let here = if other.has_run_collectives() { None } else { here() };
+        let (call, told) = self.gathering(&told(here))?;
+        other.coll_state().expect_gpus(ToldGpus { told, found: OnceLock::new() });
+        Ok(Some(call))
+    }
+
+    /// These hints, without those that the library does not follow: what buffers are, if it does not take all the kinds that are said, and the
+    /// kinds that it takes, which are not for the program to set.
+    pub(crate) fn followed(&self, hints: &Info) -> Result<Info> {
+        let followed = hints.dup();
+        let _ = followed.delete(MEMORY_ALLOC_KINDS);
+        if let Some(said) = followed.value(ASSERTED)?
+            && !self.runtime().takes_all(&said)?
+        {
+            followed.delete(ASSERTED)?;
+        }
+        Ok(followed)
     }
 }
 
@@ -108,7 +151,33 @@ impl Runtime {
         Ok(sees(platform))
     }
 
-    /// Adds to the hints of an object of this runtime which kinds of memory calls take.
+    /// True if calls take all the kinds of memory that a hint names.
+    fn takes_all(&self, said: &[u8]) -> Result<bool> {
+        let Some(kinds) = str::from_utf8(said).ok().and_then(|said| settings::memory_alloc_kinds(said).ok())
+        else {
+            return Ok(false);
+        };
+        kinds.into_iter().try_fold(true, |all, kind| Ok(all && self.takes_kind(kind)?))
+    }
+
+    /// True if calls take memory of a kind: a name, and restrictors behind colons.
+    fn takes_kind(&self, kind: &str) -> Result<bool> {
+        let mut words = kind.split(':');
+        let name = words.next().unwrap_or_default();
+        let is = |known: &str| known.eq_ignore_ascii_case(name);
+        let platform = Platform::ALL.into_iter().find(|platform| is(prefix(*platform)));
+        let restrictors = match platform {
+            Some(platform) if self.takes(platform)? => OF_PLATFORM,
+            None if is("system") => &[],
+            // There are no windows to allocate memory with.
+            None if is("mpi") => &["alloc_mem"],
+            _ => return Ok(false),
+        };
+        Ok(words.all(|word| restrictors.iter().any(|known| known.eq_ignore_ascii_case(word))))
+    }
+
+    /// Adds to the hints of an object of this runtime which kinds of memory calls take: those that are always named, and what else the user has asked
+    /// the launcher for.
     ///
     /// # Errors
     /// As [`Runtime::takes`].
@@ -116,10 +185,18 @@ impl Runtime {
         let mut kinds = "mpi,system".to_owned();
         for platform in Platform::ALL {
             if self.takes(platform)? {
-                let prefix = prefix(platform);
-                kinds += &format!(",{prefix}:host,{prefix}:device,{prefix}:managed");
+                for restrictor in OF_PLATFORM {
+                    kinds += &format!(",{}:{restrictor}", prefix(platform));
+                }
             }
         }
-        info.set(KINDS, kinds)
+        let asked = self.job().setting(settings::MEMORY_ALLOC_KINDS).unwrap_or_default();
+        for kind in asked.split(',').map(str::trim) {
+            let is_named = kinds.split(',').any(|named| named.eq_ignore_ascii_case(kind));
+            if !is_named && kinds.len() + kind.len() < MAX_INFO_VALUE && self.takes_kind(kind)? {
+                kinds += &format!(",{kind}");
+            }
+        }
+        info.set(MEMORY_ALLOC_KINDS, kinds)
     }
 }

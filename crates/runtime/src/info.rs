@@ -1,7 +1,9 @@
 //! [`Info`]: ordered pairs of strings that carry hints (MPI 5.0, chapter 10).
 
 use std::ffi::CString;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
+
+use banyan_pmi::{Job, settings};
 
 use crate::{Result, bail, lock};
 
@@ -10,6 +12,9 @@ pub const MAX_INFO_KEY: usize = 255;
 
 /// Longest value, bytes (MPI_MAX_INFO_VAL of the ABI counts the terminating zero too).
 pub const MAX_INFO_VALUE: usize = 1023;
+
+/// The info key of kinds of memory: those that are asked for in MPI_INFO_ENV, and those that calls take in what communicators say (MPI 5.0, 11.4.3).
+pub(crate) const MEMORY_ALLOC_KINDS: &str = "mpi_memory_alloc_kinds";
 
 /// Key and value pairs, in the order in which the keys were first set. Any thread may use it at any time,
 /// also before initialization. Strings are bytes without zeros: C gives them in any encoding.
@@ -30,15 +35,28 @@ pub struct Start {
     wdir: Option<CString>,
     command: Option<String>,
     processes: Option<u32>,
+    /// The kinds of memory that were asked for, in the words of the user.
+    memory_alloc_kinds: Option<String>,
 }
 
 impl Start {
-    /// The working directory is that of now; `job` has the command and the number of processes as a launcher knows them.
-    pub fn here(job: Option<(&str, u32)>) -> Start {
+    /// As far as the process knows by itself; the working directory is that of now.
+    pub fn here() -> Start {
         Start {
             wdir: rustix::process::getcwd(Vec::new()).ok(),
-            command: job.map(|(command, _)| command.to_owned()),
-            processes: job.map(|(_, processes)| processes),
+            command: None,
+            processes: None,
+            memory_alloc_kinds: settings::memory_alloc_kinds_of_environment(),
+        }
+    }
+
+    /// [`Start::here`], and what a launcher has said of the job.
+    pub fn in_job(job: &Job) -> Start {
+        Start {
+            command: Some(job.command.clone()),
+            processes: Some(job.app_size),
+            memory_alloc_kinds: job.setting(settings::MEMORY_ALLOC_KINDS).map(str::to_owned),
+            ..Start::here()
         }
     }
 }
@@ -59,13 +77,14 @@ impl Info {
         } else {
             args
         };
-        let Start { wdir, command, processes } = start;
+        let Start { wdir, command, processes, memory_alloc_kinds } = start;
         let wdir = wdir.as_ref().map(|wdir| wdir.to_string_lossy().into_owned());
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
         let known = [
             ("command", command.clone().or_else(|| args.first().cloned())),
             ("argv", args.get(1..).filter(|rest| !rest.is_empty()).map(|rest| rest.join(" "))),
             ("maxprocs", processes.map(|processes| processes.to_string())),
+            (MEMORY_ALLOC_KINDS, memory_alloc_kinds.clone()),
             ("host", host.map(|name| name.trim().to_owned())),
             ("arch", Some(std::env::consts::ARCH.to_owned())),
             ("wdir", wdir),
@@ -127,6 +146,18 @@ impl Info {
         Ok(())
     }
 
+    /// Sets the keys of `other` to their values there.
+    pub(crate) fn update(&self, other: Info) {
+        let new = other.pairs.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut pairs = lock(&self.pairs);
+        for pair in new {
+            match pairs.iter_mut().find(|old| old.key == pair.key) {
+                Some(old) => *old = pair,
+                None => pairs.push(pair),
+            }
+        }
+    }
+
     /// Number of keys.
     pub fn nkeys(&self) -> usize {
         lock(&self.pairs).len()
@@ -176,6 +207,13 @@ mod tests {
         assert_eq!(info.text("one").as_deref(), Some("uno"));
         let copy = info.dup();
         info.delete("two").unwrap();
+        let more = Info::new();
+        more.set("four", "4").unwrap();
+        more.set("one", "1").unwrap();
+        let both = info.dup();
+        both.update(more);
+        assert_eq!(keys(&both), [&b"one"[..], b"three", b"four"]);
+        assert_eq!(both.text("one").as_deref(), Some("1"));
         assert_eq!(keys(&info), [&b"one"[..], b"three"]);
         assert_eq!(keys(&copy), [&b"one"[..], b"two", b"three"]);
         assert_eq!(info.value("two").unwrap(), None);
@@ -200,9 +238,12 @@ mod tests {
     #[test]
     fn the_environment_tells_what_is_known() {
         let args = ["./heat", "-n", "4"].map(String::from);
-        let info = Info::env(&args, &Start::here(Some(("heat", 4))));
+        let kinds = (settings::MEMORY_ALLOC_KINDS.to_owned(), "mpi,none_such".to_owned());
+        let job = Job { command: "heat".to_owned(), app_size: 4, settings: vec![kinds], ..Job::singleton(1) };
+        let info = Info::env(&args, &Start::in_job(&job));
         assert_eq!(info.text("command").as_deref(), Some("heat"));
-        let alone = Info::env(&args, &Start::here(None));
+        assert_eq!(info.text("mpi_memory_alloc_kinds").as_deref(), Some("mpi,none_such"));
+        let alone = Info::env(&args, &Start::here());
         assert_eq!(alone.text("command").as_deref(), Some("./heat"));
         assert_eq!(alone.text("wdir"), std::env::current_dir().unwrap().to_str().map(str::to_owned));
         assert_eq!(info.text("argv").as_deref(), Some("-n 4"));

@@ -86,7 +86,7 @@ fn a_send_that_is_dropped_goes_on_from_a_copy() {
 fn a_request_may_hold_the_runtime_and_outlive_its_communicator() {
     let (rt, world) = alone();
     let (source, target) = (HeapBuffer::copy_of(&message(100)), HeapBuffer::zeroed(100));
-    let other = world.dup(None).unwrap();
+    let other = world.dup().unwrap();
     let received = pending(other.irecv(&Data::bytes(target.clone()), FROM_SELF, None).unwrap()).hold();
     assert_eq!(received.test(), None);
     other.send(&Data::bytes(source), TO_SELF, 7, SendMode::Standard).unwrap();

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use banyan_runtime::{Cart, Comm, Comparison, SplitType};
+use banyan_runtime::{Cart, Comm, Comparison, Info, SplitType};
 
 use super::group::UserGroup;
 use super::handle::{AsHandle, Handle};
@@ -147,7 +147,7 @@ pub trait Communicator: AsHandle {
     /// A communicator of the same processes. All of them call this.
     fn duplicate(&self) -> SimpleCommunicator {
         let handle = self.as_handle();
-        SimpleCommunicator(Handle::with(expect(handle.comm().dup(None)), handle.attributes().copies()))
+        SimpleCommunicator(Handle::with(expect(handle.comm().dup()), handle.attributes().copies()))
     }
 
     /// A communicator of the processes that give the same color. All processes call this.
@@ -162,7 +162,7 @@ pub trait Communicator: AsHandle {
 
     /// A communicator of the processes that share memory with this one, ordered by their keys. All processes call this.
     fn split_shared(&self, key: Key) -> SimpleCommunicator {
-        let shared = expect(self.as_handle().comm().split_type(Some(SplitType::Shared), key));
+        let shared = expect(self.as_handle().comm().split_type(Some(SplitType::Shared), key, &Info::new()));
         made(shared).expect("each process shares memory with itself")
     }
 

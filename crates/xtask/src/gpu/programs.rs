@@ -29,7 +29,7 @@ pub(super) fn some(project: &Project, library: &Library, driver: &Driver, tally:
     local(project, library, &driver.without_kernels(), "without kernels", tally)?;
     on_streams(project, library, driver, &[(2, Fabric::SHM, "2")], tally)?;
     between_peers(project, library, driver, &[(3, true), (3, false)], tally)?;
-    hinted(project, library, driver, "rocm:device", true, tally)
+    hinted(project, library, driver, ["rocm:device", "dup"], true, tally)
 }
 
 /// A program of tests/gpu on what is done at one rank.
@@ -113,10 +113,14 @@ fn between_peers(
     Ok(())
 }
 
-/// The same where a hint says that all buffers are on devices: messages are chosen then, by what is between the GPUs of a host like this.
+/// The same where a hint says that all buffers are on devices, in whichever call: messages are chosen then, by what is between the GPUs of a host like
+/// this. After the first collective it does not count.
 fn asserted(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
-    hinted(project, library, driver, "cuda:device", true, tally)?;
-    hinted(project, library, driver, "cuda:device,system", false, tally)
+    for call in ["dup", "idup", "set", "split"] {
+        hinted(project, library, driver, ["cuda:device", call], true, tally)?;
+    }
+    hinted(project, library, driver, ["cuda:device", "late"], false, tally)?;
+    hinted(project, library, driver, ["cuda:device,system", "dup"], false, tally)
 }
 
 /// The program of [`peers`] with one hint, by which messages are chosen or not.
@@ -124,14 +128,17 @@ fn hinted(
     project: &Project,
     library: &Library,
     driver: &Driver,
-    hint: &str,
+    [kinds, call]: [&str; 2],
     chosen: bool,
     tally: &mut Tally,
 ) -> Result<()> {
     let program = project.folder("gpu/bin")?.join("peers");
     let map = project.file("crates/topo/tests/hosts/hgx.toml");
-    let job = driver.job(library, 4, &program, Fabric::SHM)?.arg(hint).env("BANYAN_TOPOLOGY", &map);
+    let job = driver.job(library, 4, &program, Fabric::SHM)?.args([kinds, call]).env("BANYAN_TOPOLOGY", &map);
     let checked = passed_mapping(job.env("BANYAN_TEST_CUDA_DEVICES", "8"), chosen).map(drop);
-    tally.check(&format!("collectives on a communicator whose buffers are said to be {hint}"), checked);
+    tally.check(
+        &format!("collectives on a communicator whose buffers are said to be {kinds} ({call})"),
+        checked,
+    );
     Ok(())
 }

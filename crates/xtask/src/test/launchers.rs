@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::applications::{failed, places, refused, without_pmix};
+use super::applications::{failed, places, refused, says_ok, without_pmix};
 use crate::cc::{self, Unit};
 use crate::library::{Fabric, Kind, Library};
 use crate::process::{End, Job};
@@ -22,6 +22,8 @@ pub(super) struct Launcher {
     libraries: Option<PathBuf>,
     /// How it sets a variable of one program.
     sets: &'static [&'static str],
+    /// How it is asked for kinds of memory; empty: it knows nothing of them.
+    asks: &'static [&'static str],
     /// The options that it needs on the hosts of the tests instead.
     hosts: &'static [&'static str],
 }
@@ -56,24 +58,26 @@ impl Launcher {
 
 /// The launchers, fetched where they are missing.
 pub(super) fn all(project: &Project) -> Result<Vec<Launcher>> {
-    let hydra = |name, folder: PathBuf| Launcher {
+    let hydra = |name, folder: PathBuf, asks| Launcher {
         name,
         program: folder.join("bin/mpiexec"),
         options: &[],
         libraries: None,
         sets: &["-env", "BANYAN_FABRICS", "tcp"],
+        asks,
         hosts: &["-hosts", HOSTS],
     };
     let open_mpi = rivals::open_mpi(project)?;
     Ok(vec![
-        hydra("hydra", rivals::mpich(project)?),
-        hydra("intel", rivals::intel(project)?),
+        hydra("hydra", rivals::mpich(project)?, &["-memory-alloc-kinds"]),
+        hydra("intel", rivals::intel(project)?, &[]),
         Launcher {
             name: "prrte",
             program: open_mpi.join("bin/prterun"),
             options: &["--allow-run-as-root", "--map-by", ":OVERSUBSCRIBE"],
             libraries: Some(open_mpi.join("lib/openmpi")),
             sets: &["-x", "BANYAN_FABRICS=tcp"],
+            asks: &["--personality", "ompi", "--memory-alloc-kinds"],
             hosts: &["--allow-run-as-root", "--host", HOSTS, "-x", "LD_LIBRARY_PATH"],
         },
     ])
@@ -92,7 +96,7 @@ pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
         cc::build(library, &unit.flags(["-O1", "-D_DEFAULT_SOURCE"]))?;
         Ok(bin.join(name))
     };
-    let (launched, signal) = (build("launched")?, build("abort_in_signal")?);
+    let (launched, signal, kinds) = (build("launched")?, build("abort_in_signal")?, build("memory_kinds")?);
     let apart = ["unshare", "--pid", "--fork", "--mount-proc"];
     let can_be_apart =
         Job::new(apart[0]).args(&apart[1..]).arg("true").run().is_ok_and(|done| done.end == End::Exit(0));
@@ -109,6 +113,11 @@ pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
         // Rank 0's settings hold for all.
         let one = launcher.start(1).args(launcher.sets).arg(&launched).args([":", "-n", "3"]);
         check("two programs", places(&one.arg(&launched), 4, 4, 1));
+        if !launcher.asks.is_empty() {
+            let asked = "none_such,mpi:alloc_mem";
+            let two = launcher.start(2).args(launcher.asks).arg(asked).arg(&kinds).arg(asked);
+            check("kinds of memory that were asked for", says_ok(&two));
+        }
         let none = four.clone().args(["env", "BANYAN_PMI=none"]).arg(&launched);
         check("ranks that join nothing", places(&none, 1, 1, 4));
         check("an abort", aborted(&four.clone().arg(&launched).arg("abort")));
