@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use banyan_coll::Overrides;
 use banyan_pmi::settings::{
-    self, COLL, EAGER_BUDGET, ENCRYPT, FABRICS, GPU_IPC, MEMORY_ALLOC_KINDS, NIC, P2P, PATIENCE, PORTS, RDMA,
-    SINGLETON, TCP_STREAMS,
+    self, COLL, EAGER_BUDGET, ENCRYPT, FABRICS, GPU_GDRCOPY, GPU_IPC, MEMORY_ALLOC_KINDS, NIC, P2P, PATIENCE,
+    PORTS, RDMA, SINGLETON, TCP_STREAMS,
 };
 
 use crate::Trouble;
@@ -126,6 +126,7 @@ pub(crate) fn check(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), T
     is(FABRICS, &|text| settings::fabrics(text).map(drop))?;
     is(P2P, &|text| settings::way(text).map(drop))?;
     is(GPU_IPC, &|text| settings::ipc_from(text).map(drop))?;
+    is(GPU_GDRCOPY, &|text| settings::gdrcopy(text).map(drop))?;
     is(EAGER_BUDGET, &|text| settings::bytes(text).map(drop))?;
     is(TCP_STREAMS, &|text| settings::streams(text).map(drop))?;
     is(NIC, &|text| banyan_topo::nic_filters(text).map(drop))?;

@@ -7,7 +7,7 @@
 //!
 //! What is started on a stream happens later, when the program asks for events, and streams overtake each other; a seed decides
 //! when. Handles of IPC are descriptors in `/proc/PID/fd`. Kernels are host code from a library ([`kernels`]), which [`compile`] makes of CUDA
-//! C. It stands in for NVRTC and hipRTC, too ([`nvrtc`]).
+//! C. It stands in for NVRTC and hipRTC, too ([`nvrtc`]), and for GDRCopy's library (`gdrcopy`).
 //!
 //! It knows less than a driver: no textures, graphs or pools, no order with the default stream but that of synchronous calls. What it
 //! knows it takes more strictly: copies to and from host memory that is not pinned are late, too, ranges must lie in one allocation, and
@@ -18,7 +18,7 @@
 //! Settings, all optional, in the environment: `BANYAN_TEST_CUDA_DEVICES` (their number, 4), `..._SEED` (1), `..._MEMORY` (bytes of a device, 1
 //! GiB), `..._ERRORS` (as in `cuStreamCreate=2@1-,cuMemcpyAsync=700@5`: from the first call on, or at the fifth one, the function fails with that
 //! number), `..._PEERS=0` (devices do not reach each other), `..._IPC=0` (no memory of other processes), `..._KERNELS` (the library with
-//! kernels), `..._SHARED=0` (the processor may not touch managed memory while a device works),
+//! kernels), `..._BAR` (bytes of devices' memory that GDRCopy may have mapped, 256 MiB), `..._SHARED=0` (the processor may not touch managed memory while a device works),
 //! `..._SAYS=1` (it says when memory of another process is mapped).
 #![allow(non_snake_case, reason = "the names of CUDA and HIP")]
 #![allow(
@@ -30,6 +30,7 @@
 mod codes;
 pub mod compile;
 mod exported;
+mod gdrcopy;
 mod hip;
 mod ipc;
 pub mod kernels;

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
 
 use crate::codes::{Handle, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
+use crate::gdrcopy::Pinned;
 
 /// What an allocation is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +38,8 @@ pub(crate) struct Memory {
     allocated: u64,
     used: Vec<usize>,
     most: usize,
+    /// What the processor has been given of devices' memory.
+    pub(crate) pinned: Vec<Pinned>,
 }
 
 pub(crate) const PAGE: usize = 4096;
@@ -53,7 +56,7 @@ const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 impl Memory {
     pub(crate) fn new(devices: usize, most: usize) -> Memory {
-        Memory { by_start: BTreeMap::new(), allocated: 0, used: vec![0; devices], most }
+        Memory { by_start: BTreeMap::new(), allocated: 0, used: vec![0; devices], most, pinned: vec![] }
     }
 
     /// New memory; a device's has bytes that nobody has cleared.
@@ -160,6 +163,7 @@ impl Memory {
     }
 
     fn unmap(&mut self, gone: &Allocation) {
+        self.hide(gone);
         let bytes = gone.len.next_multiple_of(PAGE);
         if gone.kind == Kind::Device && gone.imported.is_none() {
             self.used[gone.device] -= bytes;

@@ -10,6 +10,8 @@ pub(crate) struct Settings {
     pub(crate) devices: usize,
     pub(crate) seed: u64,
     pub(crate) memory: usize,
+    /// Bytes of devices' memory that the processor can have mapped.
+    pub(crate) bar: usize,
     pub(crate) peers: bool,
     pub(crate) ipc: bool,
     pub(crate) shared: bool,
@@ -42,6 +44,7 @@ impl Settings {
             devices: number("DEVICES", 4),
             seed: number("SEED", 1),
             memory: number("MEMORY", 1 << 30),
+            bar: number("BAR", 256 << 20),
             peers: number("PEERS", 1) != 0,
             ipc: number("IPC", 1) != 0,
             shared: number("SHARED", 1) != 0,

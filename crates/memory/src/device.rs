@@ -14,6 +14,15 @@ use crate::kernel::{Launch, Value};
 use crate::shared::{Exported, no_device};
 use crate::{HeapBuffer, MemoryKind, stats};
 
+/// Which way bytes go between memory of a device and the host's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    /// Out of the device's memory.
+    Read,
+    /// Into the device's memory.
+    Write,
+}
+
 /// The driver of a device: the only one who may touch the device's memory.
 pub(crate) trait Device: Send + Sync + UnwindSafe + RefUnwindSafe {
     /// What messages call it.
@@ -52,6 +61,21 @@ pub(crate) trait Device: Send + Sync + UnwindSafe + RefUnwindSafe {
             std::thread::yield_now();
         }
         Ok(())
+    }
+
+    /// Copies as [`Device::copy_now`] does, by the processor, where that is quicker and it reaches the device's memory: that is one side alone. False: the
+    /// driver has to, and bytes may have been copied.
+    ///
+    /// # Safety
+    /// As for [`Device::copy`].
+    unsafe fn copy_mapped(
+        &self,
+        _direction: Direction,
+        _there: *mut u8,
+        _here: *mut u8,
+        _len: usize,
+    ) -> bool {
+        false
     }
 
     /// Has its driver pin memory of the host that stays mapped while it is pinned, so that copies from and to it are quick; false if it does not.
@@ -370,6 +394,9 @@ impl Buffer {
             By::Driver(owner) => {
                 let device = owner.device()?;
                 let ends = [self.slice(at, len), from.slice(from_at, len)];
+                if is_copied_by_mapping(device, &ends, len) {
+                    return None;
+                }
                 // SAFETY: both ranges are inside bounds that the makers promised (checked by `slice`), and the value that is returned
                 // keeps the memory until the copy is over.
                 match unsafe { device.copy(ends[0].first(), ends[1].first(), len) } {
@@ -402,6 +429,9 @@ impl Buffer {
         };
         let Some(device) = owner.device() else { return };
         let ends = [self.slice(at, len), from.slice(from_at, len)];
+        if is_copied_by_mapping(device, &ends, len) {
+            return;
+        }
         // SAFETY: as in `start_copy_from`; the copy is over when this returns.
         if let Err(failure) = unsafe { device.copy_now(ends[0].first(), ends[1].first(), len) } {
             self.start_otherwise(at, from, from_at, len, failure).into_iter().for_each(Copying::wait);
@@ -449,6 +479,17 @@ impl Buffer {
     pub(crate) fn device_owner(&self) -> Option<&Arc<Owner>> {
         self.owner().filter(|owner| owner.device().is_some())
     }
+}
+
+/// Has the processor copy all of the second buffer to the first one, where one of them is the device's memory, which it has mapped.
+fn is_copied_by_mapping(device: &dyn Device, [to, from]: &[Buffer; 2], len: usize) -> bool {
+    let (direction, there, here) = match (to.kind(), from.kind()) {
+        (MemoryKind::Device, MemoryKind::Host) => (Direction::Write, to.first(), from.first()),
+        (MemoryKind::Host, MemoryKind::Device) => (Direction::Read, from.first(), to.first()),
+        _ => return false,
+    };
+    // SAFETY: both are of this length, inside bounds that their makers promised; the copy is over when this returns.
+    unsafe { device.copy_mapped(direction, there, here, len) }
 }
 
 /// True if a copy between both devices can be told to the second one.

@@ -42,6 +42,8 @@ counters! {
     bytes_to BYTES_TO, "bytes", "Bytes that were copied from memory of the host to devices.";
     bytes_from BYTES_FROM, "bytes", "Bytes that were copied from devices to memory of the host.";
     bytes_between BYTES_BETWEEN, "bytes", "Bytes that were copied from memory of devices to memory of devices.";
+    mapped_copies MAPPED_COPIES, "copies", "Copies of few bytes that the processor made by itself, as it had the device's memory mapped (GDRCopy). Devices were told of none of them.";
+    mapped_refused MAPPED_REFUSED, "times", "How often that was refused, or GDRCopy was not there, so that devices copy.";
     ipc_reads IPC_READS, "reads", "Reads of memory of another process's device (by CUDA IPC): one for each message, or for each part of one.";
     ipc_bytes IPC_BYTES, "bytes", "The bytes of those.";
     exports_refused EXPORTS_REFUSED, "messages", "Messages from memory that its driver does not share: they went by the host.";

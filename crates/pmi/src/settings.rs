@@ -44,6 +44,8 @@ pub const TOPOLOGY: &str = "BANYAN_TOPOLOGY";
 pub const GPU: &str = "BANYAN_GPU";
 /// The shortest message that goes by IPC of a device's driver.
 pub const GPU_IPC: &str = "BANYAN_GPU_IPC";
+/// The longest copies from and to GPUs that the processor makes by itself.
+pub const GPU_GDRCOPY: &str = "BANYAN_GPU_GDRCOPY";
 /// The kinds of memory that the program asks the library to take. Each process has its own.
 pub const MEMORY_ALLOC_KINDS: &str = "BANYAN_MEMORY_ALLOC_KINDS";
 /// Which of other launchers' protocols is spoken.
@@ -178,6 +180,12 @@ pub const ALL: &[Setting] = &[
                 into a frame and out of it. The same for all ranks of a job. See [GPUs](gpu.md#by-which-way).",
     },
     Setting {
+        name: GPU_GDRCOPY,
+        default: "2K,32K",
+        about: "The longest copies out of memory of CUDA devices, and into it, that the processor makes by itself where NVIDIA's GDRCopy is there, as in `2K,32K`: two lengths in bytes (K, M, G), of which \
+                0 is none; or `off`. The same for all ranks of a job. See [GPUs](gpu.md#short-messages).",
+    },
+    Setting {
         name: MEMORY_ALLOC_KINDS,
         default: "(none is asked for)",
         about: "Kinds of memory that the program is to be able to pass to MPI, as in `system,cuda:device`: what `mpirun --memory-alloc-kinds` sets. Programs \
@@ -213,6 +221,7 @@ pub const COMMON: &[&str] = &[
     TOPOLOGY,
     GPU,
     GPU_IPC,
+    GPU_GDRCOPY,
 ];
 
 /// Settings as name and value, or a sentence that says what is wrong with one.
@@ -445,6 +454,25 @@ pub fn ipc_from(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Reads [`GPU_GDRCOPY`]: the longest copies out of memory of devices and into it; 0: none.
+///
+/// # Errors
+/// A sentence that says what is wrong.
+pub fn gdrcopy(text: &str) -> Result<(u64, u64), String> {
+    let wrong = |why: String| {
+        format!("{GPU_GDRCOPY}: {why}; write the longest reads and writes as in 2K,32K, or off")
+    };
+    match text.trim() {
+        "off" => Ok((0, 0)),
+        text => {
+            let (read, write) =
+                text.split_once(',').ok_or_else(|| wrong(format!("\"{text}\" is not two lengths")))?;
+            let bytes = |text: &str| bytes(text.trim()).map_err(wrong);
+            Ok((bytes(read)?, bytes(write)?))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -470,6 +498,15 @@ mod tests {
     fn ways_are_named_or_refused() {
         assert!(WAYS.iter().all(|(name, _)| way(name) == Ok(name)));
         assert!(way("rings").unwrap_err().contains("ring, read, write, both, auto"));
+    }
+
+    #[test]
+    fn copies_by_mapping_have_two_lengths() {
+        assert_eq!(gdrcopy(default_of(GPU_GDRCOPY)), Ok((2 << 10, 32 << 10)));
+        assert_eq!((gdrcopy("off"), gdrcopy(" 0, 1M ")), (Ok((0, 0)), Ok((0, 1 << 20))));
+        for wrong in ["", "2K", "2K,", "2K,x", "on", "1,2,3"] {
+            assert!(gdrcopy(wrong).is_err_and(|why| why.starts_with(GPU_GDRCOPY)), "{wrong}");
+        }
     }
 
     #[test]

@@ -4,7 +4,10 @@
 use std::sync::OnceLock;
 
 use banyan_coll::{Call, Location};
-use banyan_memory::{Buffer, Compiler, Gpus, Platform, current_device, look_for, sees};
+use banyan_memory::{
+    Buffer, Compiler, DeviceStats, Gpus, MappedCopies, Platform, current_device, device_stats, look_for,
+    sees, why_not_mapped,
+};
 use banyan_pmi::{Job, settings};
 use banyan_topo::{GpuFigures, GpuLink, GpuLocation, HostMap, gpu_links};
 
@@ -40,7 +43,21 @@ pub(crate) fn look(job: &Job) -> Result<()> {
         Compiler { kept_in }
     });
     look_for(gpus, value)
-        .map_err(|why| Error::other(format!("{} is \"{value}\": {why}, or set it to off", settings::GPU)))
+        .map_err(|why| Error::other(format!("{} is \"{value}\": {why}, or set it to off", settings::GPU)))?;
+    if sees(Platform::Cuda) {
+        let lengths = settings::gdrcopy(job.setting_or_default(settings::GPU_GDRCOPY));
+        let (read, write) = lengths.map_err(Error::other)?;
+        MappedCopies { longest_read: read as usize, longest_write: write as usize }.use_from_now_on();
+    }
+    Ok(())
+}
+
+/// What this process has copied from and to GPUs by itself, and why not the rest, for people; nothing where there was nothing to copy.
+pub(crate) fn account() -> Option<String> {
+    let DeviceStats { mapped_copies, mapped_refused, .. } = device_stats();
+    let why = why_not_mapped().map_or(String::new(), |why| format!("; by the driver, as {why}"));
+    (mapped_copies + mapped_refused > 0)
+        .then(|| format!("copies from and to GPUs by the processor (GDRCopy): {mapped_copies}{why}"))
 }
 
 /// The info key by which a program says what kinds of memory its buffers are (MPI 5.0, 11.4.3).

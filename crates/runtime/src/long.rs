@@ -11,6 +11,8 @@ use banyan_topo::ways::SHORTEST;
 use banyan_topo::{DISTANCES, KnownWay, KnownWays};
 use banyan_transport::Peer;
 
+use crate::gpu;
+
 /// How the way of long messages is chosen, and whether ranks of this node may reach each other's memory for it.
 ///
 /// # Errors
@@ -72,7 +74,12 @@ pub(crate) fn shown(job: &Job, p2p: &P2p, accounts: impl FnOnce() -> Vec<String>
     if lines.len() == 1 {
         lines.push("  none was measured".to_owned());
     }
-    lines.extend(accounts().into_iter().map(|account| format!("banyan: rank {}: {account}", job.rank)));
+    lines.extend(
+        accounts()
+            .into_iter()
+            .chain(gpu::account())
+            .map(|account| format!("banyan: rank {}: {account}", job.rank)),
+    );
     Some(lines.join("\n"))
 }
 

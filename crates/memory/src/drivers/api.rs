@@ -395,15 +395,24 @@ impl Api {
         Some(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().to_lowercase())
     }
 
+    /// From now on copies of the driver's that the program takes for over are: those of an allocation, which others than its device go to.
+    ///
+    /// # Errors
+    /// What the driver says: it has no such attribute, as HIP has none.
+    pub(super) fn synchronize_copies(&self, address: DevicePointer) -> Result<(), Failed> {
+        let yes: c_uint = 1;
+        // SAFETY: a number of the attribute's type; the driver refuses an address that is none of its own.
+        unsafe { self.set_pointer_attribute((&raw const yes).cast(), pointer::SYNC_MEMOPS, address) }
+    }
+
     /// A dma-buf of whole pages of one allocation.
     ///
     /// # Errors
     /// What the driver says.
     pub(super) fn dma_buf(&self, start: DevicePointer, bytes: usize) -> Result<OwnedFd, Failed> {
-        let (mut descriptor, yes): (c_int, c_uint) = (-1, 1);
-        // The driver's own copies that are not waited for would not be seen by others. Where it has no such attribute there is nothing to say.
-        // SAFETY: a number of the attribute's type; the driver refuses an address that is none of its own.
-        let _ = unsafe { self.set_pointer_attribute((&raw const yes).cast(), pointer::SYNC_MEMOPS, start) };
+        let mut descriptor: c_int = -1;
+        // Where the driver has no such attribute there is nothing to say.
+        let _ = self.synchronize_copies(start);
         // SAFETY: room for a descriptor, which is what is asked for; the driver checks the range.
         unsafe { self.range_handle((&raw mut descriptor).cast(), start, bytes, DMA_BUF, 0) }?;
         // SAFETY: a descriptor that the driver gives away.

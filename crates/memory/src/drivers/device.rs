@@ -8,8 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::api::{self, Api, Handle, IpcHandle};
 use super::library::Failed;
+use super::mapped::{self, Asked};
 use super::{Platform, compiler, stream};
-use crate::device::{Device, DeviceFailure};
+use crate::device::{Device, DeviceFailure, Direction};
 use crate::dma_buf::{Allocation, PciAddress};
 use crate::kernel::{Code, Launch, Value};
 use crate::scratch::Spare;
@@ -229,6 +230,27 @@ impl DriverDevice {
     }
 }
 
+impl Asked for DriverDevice {
+    fn number(&self, address: usize) -> Option<u64> {
+        self.api.number(address).ok()
+    }
+
+    fn prepared(&self, address: usize) -> Option<Range<usize>> {
+        if self.api.is_managed(address) {
+            return None;
+        }
+        let Allocation { start, len, .. } = self.allocation(address)?;
+        // Copies of the driver's that are not waited for would not be seen by the processor.
+        let _ = self.within(|| self.api.synchronize_copies(address));
+        Some(start as usize..(start + len) as usize)
+    }
+
+    fn within<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+        let done = DriverDevice::within(self, || Ok(work()));
+        done.map_err(|failed| self.failure("mapping memory", failed).what).flatten()
+    }
+}
+
 impl Device for DriverDevice {
     fn name(&self) -> &str {
         &self.name
@@ -280,6 +302,13 @@ impl Device for DriverDevice {
             })
         });
         done.map_err(|error| self.copy_failure(to, from, len, error))
+    }
+
+    unsafe fn copy_mapped(&self, direction: Direction, there: *mut u8, here: *mut u8, len: usize) -> bool {
+        // SAFETY: as the caller promises.
+        mapped::is_short(direction, len)
+            && self.api.platform() == Platform::Cuda
+            && unsafe { mapped::copy(self, direction, there as usize, here, len) }
     }
 
     fn pin(&self, address: *mut u8, len: usize) -> bool {

@@ -5,7 +5,9 @@
 mod api;
 pub(crate) mod compiler;
 mod device;
+mod gdrcopy;
 mod library;
+pub(crate) mod mapped;
 mod platform;
 pub(crate) mod stream;
 

@@ -4,6 +4,7 @@
 mod bench;
 pub(crate) mod direct;
 mod hip;
+mod mapped;
 mod own;
 mod programs;
 mod suite;
@@ -28,7 +29,7 @@ pub(crate) struct Options {
     /// On the stand-in for the driver: that the programs are right, as its figures are none of a device
     #[arg(long)]
     double: bool,
-    /// Only these: programs of tests/c, `programs` (those of tests/gpu on any driver), `own` (those on the stand-in alone), `hip` (those on the stand-in for HIP), `bench`
+    /// Only these: programs of tests/c, `programs` (those of tests/gpu on any driver), `own` (those on the stand-in alone), `mapped` (those with the stand-in for GDRCopy), `hip` (those on the stand-in for HIP), `bench`
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -53,7 +54,12 @@ const TRAINING_KERNELS: &str = "tests/gpu/training.cuh";
 #[derive(Clone)]
 pub(crate) enum Driver {
     /// The stand-in for the driver of a platform, which is in this folder, and a library of kernels for it if there is a compiler for them.
-    Double { platform: Platform, folder: PathBuf, kernels: Option<PathBuf> },
+    Double {
+        platform: Platform,
+        folder: PathBuf,
+        kernels: Option<PathBuf>,
+        variables: Vec<(&'static str, &'static str)>,
+    },
     /// The machine's own, CUDA's.
     Real,
 }
@@ -90,6 +96,7 @@ pub(crate) fn on_double(project: &Project, library: &Library) -> Result<Tally> {
     suite::run(project, library, &driver, &all, &mut tally)?;
     programs::run(project, library, &driver, &mut tally)?;
     own::run(project, library, &driver, &mut tally)?;
+    mapped::run(project, library, &driver, &mut tally)?;
     hip::run(project, library, [&driver, &hip], &mut tally)?;
     Ok(tally)
 }
@@ -116,6 +123,9 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         }
         if options.double && selection.has("own") {
             own::run(project, &library, &driver, &mut tally)?;
+        }
+        if options.double && selection.has("mapped") {
+            mapped::run(project, &library, &driver, &mut tally)?;
         }
         if options.double && selection.has("hip") {
             hip::run(project, &library, [&driver, &hip], &mut tally)?;
@@ -176,7 +186,12 @@ const DOUBLES: [(&str, &str, [&str; 2]); 2] = [
 /// The stand-ins for both drivers, which are built, with kernels or without.
 fn drivers(project: &Project, kernels: Option<&PathBuf>) -> Result<[Driver; 2]> {
     let [cuda, hip] = DOUBLES.map(|(_, folder, _)| project.folder(folder));
-    let double = |platform, folder: PathBuf| Driver::Double { platform, folder, kernels: kernels.cloned() };
+    let double = |platform, folder: PathBuf| Driver::Double {
+        platform,
+        folder,
+        kernels: kernels.cloned(),
+        variables: vec![],
+    };
     Ok([double(Platform::Cuda, cuda?), double(Platform::Hip, hip?)])
 }
 
@@ -238,20 +253,38 @@ impl Driver {
 
     /// The stand-in whose devices run none.
     fn without_kernels(&self) -> Driver {
-        match self {
-            Driver::Double { platform, folder, .. } => {
-                Driver::Double { platform: *platform, folder: folder.clone(), kernels: None }
-            }
-            Driver::Real => Driver::Real,
+        let mut driver = self.clone();
+        if let Driver::Double { kernels, .. } = &mut driver {
+            *kernels = None;
         }
+        driver
+    }
+
+    /// The stand-in from another folder.
+    fn within(&self, other: PathBuf) -> Driver {
+        let mut driver = self.clone();
+        if let Driver::Double { folder, .. } = &mut driver {
+            *folder = other;
+        }
+        driver
+    }
+
+    /// The stand-in, in jobs with this variable.
+    fn with(&self, name: &'static str, value: &'static str) -> Driver {
+        let mut driver = self.clone();
+        if let Driver::Double { variables, .. } = &mut driver {
+            variables.push((name, value));
+        }
+        driver
     }
 
     /// A job on this driver.
     fn job(&self, library: &Library, ranks: usize, program: &Path, fabric: Fabric) -> Result<Job> {
         let job = library.mpirun(ranks, program, fabric)?.limit(120);
         Ok(match self {
-            Driver::Double { platform, folder, kernels } => {
+            Driver::Double { platform, folder, kernels, variables } => {
                 let setting = platform.setting();
+                let job = variables.iter().fold(job, |job, (name, value)| job.env(name, value));
                 let job = job.env("LD_LIBRARY_PATH", folder).env("BANYAN_GPU", setting);
                 let job = job.env("BANYAN_TEST_DRIVER", setting);
                 kernels.iter().fold(job, |job, kernels| job.env("BANYAN_TEST_CUDA_KERNELS", kernels))
