@@ -2,7 +2,8 @@
 
 use banyan_coll::{Groups, Location, Model, Nodes, Overrides, SharedCaps, Topology, Tuning, parse_question};
 use banyan_pmi::settings::{
-    COLL, ENCRYPT, FABRICS, MACHINE, MEASURED, NIC, P2P, RDMA, SHOW, TOPOLOGY, WAYS, bytes, way, way_of,
+    COLL, ENCRYPT, FABRICS, GPU, GPU_GDRCOPY, GPU_IPC, MACHINE, MEASURED, NIC, P2P, RDMA, SHOW, TOPOLOGY,
+    WAYS, bytes, default_of, gdrcopy, ipc_from, way, way_of,
 };
 use banyan_shm::Arena;
 use banyan_topo::ways::class;
@@ -13,6 +14,7 @@ use banyan_topo::{
 use crate::Trouble;
 use crate::binding::default_parts;
 use crate::environment::check;
+use crate::explain_gpu_messages::{self, Told};
 use crate::explain_gpus;
 use crate::machine::{origin, shown};
 
@@ -27,11 +29,26 @@ pub(crate) fn explain(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> 
     }
     match what.split_once(':').unwrap_or((what, "256K")) {
         (name, size) if name.trim() == "p2p" => {
+            let (size, on_gpus) = size.strip_suffix(":gpu").map_or((size, false), |size| (size, true));
             let bytes = bytes(size).map_err(|why| Trouble::usage(format!("--explain {what}: {why}")))?;
+            if on_gpus {
+                return Ok(explain_gpu_messages::message(bytes, &gpu_settings().map_err(Trouble::usage)?));
+            }
             Ok(ways(bytes, ranks, per_host, &machine()?))
         }
         _ => collective(what, ranks, per_host),
     }
+}
+
+/// What the settings say of messages from and to memory of GPUs.
+fn gpu_settings() -> Result<Told, String> {
+    let setting = |name: &str| text(name).unwrap_or_else(|| default_of(name).to_owned());
+    Ok(Told {
+        cuda: ["auto", "cuda"].contains(&setting(GPU).as_str()),
+        longest: gdrcopy(&setting(GPU_GDRCOPY))?,
+        ipc_from: ipc_from(&setting(GPU_IPC))?,
+        missing: explain_gpu_messages::missing(&text("LD_LIBRARY_PATH").unwrap_or_default()),
+    })
 }
 
 /// Which RDMA devices this host has, and which ones ranks would use.

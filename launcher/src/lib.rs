@@ -20,6 +20,7 @@ mod descendants;
 mod environment;
 mod executable;
 mod explain;
+mod explain_gpu_messages;
 mod explain_gpus;
 pub mod files;
 mod frames;

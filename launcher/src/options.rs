@@ -174,8 +174,8 @@ pub struct Global {
     #[arg(long, short, aliases = ["report-bindings", "display-map"])]
     pub verbose: bool,
     /// Explain which collective algorithm is chosen, such as allreduce:64K, and end (without -n: for as many ranks as cores; with
-    /// --ppn: on as many hosts like this one as that takes); p2p:BYTES: which way a message between ranks of one host takes; rdma:
-    /// which RDMA device ranks use, or why none
+    /// --ppn: on as many hosts like this one as that takes); p2p:BYTES: which way a message between ranks of one host takes;
+    /// p2p:BYTES:gpu: who copies one from and to memory of GPUs; rdma: which RDMA device ranks use, or why none
     #[arg(long, value_name = "COLLECTIVE:BYTES|p2p:BYTES|rdma")]
     pub explain: Option<String>,
     /// Show what things take on this machine, by which algorithms are chosen, and end; measure: measure it anew, in some 0.3 s, and
