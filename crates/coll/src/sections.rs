@@ -47,6 +47,8 @@ struct Areas {
     bytes: u64,
     /// Sections that hold the areas of all pairs.
     sections: u32,
+    /// Blocks may be empty, so that nothing is written or read in an area.
+    gaps: bool,
 }
 
 /// Who gives blocks to whom.
@@ -65,7 +67,16 @@ impl Areas {
     fn new(shape: &Shape, flow: Flow, (area, number): (u64, u64)) -> Option<Areas> {
         let units = area.checked_mul(number).filter(|&units| units <= shape.half())?;
         let Chunks { sections, .. } = Chunks::new(shape, 1, units);
-        Some(Areas { flow, ranks: shape.ranks, bytes: area * shape.unit.max(1), sections })
+        let (bytes, gaps) = (area * shape.unit.max(1), shape.kind.size_unknown());
+        Some(Areas { flow, ranks: shape.ranks, bytes, sections, gaps })
+    }
+
+    /// After how many calls the same rank writes an area again.
+    fn turns(&self) -> u32 {
+        match self.flow {
+            Flow::To(_) | Flow::From(_) => self.ranks,
+            Flow::All { .. } => 2,
+        }
     }
 
     /// Whether the areas can stay where they are after `last`, as who writes one has read it: the root is the next rank, or all give to all.
@@ -88,10 +99,9 @@ impl Areas {
                 let other = (root + block + 1) % ranks;
                 pairs(root.max(other)) + root.min(other)
             }
-            Flow::All { swapped: false } => block,
-            Flow::All { swapped: true } => match (block / ranks, block % ranks) {
-                (from, to) if from == to => ranks * ranks + from,
-                (from, to) => to * ranks + from,
+            Flow::All { swapped } => match (block / ranks, block % ranks) {
+                (from, to) if from == to => 2 * pairs(ranks) + u64::from(swapped) * ranks + from,
+                (from, to) => 2 * (pairs(from.max(to)) + from.min(to)) + u64::from(swapped != (from > to)),
             },
         };
         place * area + at
@@ -139,8 +149,7 @@ impl Chunks {
         }
     }
 
-    /// The same for blocks of all ranks but the root, each in an area of so many units, in the order of ranks behind the root. None may be
-    /// empty: that another rank's block is there says that this rank's of the call before has been read.
+    /// The same for blocks of all ranks but the root, each in an area of so many units, in the order of ranks behind the root.
     pub(crate) fn rooted_blocks(self, shape: &Shape, root_writes: bool, area: u64) -> Chunks {
         if Chunks::ranks_tell(shape) || self.number != 1 {
             return self.rooted(shape, root_writes);
@@ -150,11 +159,13 @@ impl Chunks {
         areas.map_or(self, |areas| Chunks { writers: Writers::Blocks(areas), ..self })
     }
 
-    /// One chunk in which each rank has an area of so many units for each rank; `None` if that is too much.
-    pub(crate) fn all_to_all(shape: &Shape, area: u64) -> Option<Chunks> {
+    /// One chunk in which each rank has an area of so many units for each other rank, and if they `keep` something one for itself, which all
+    /// read; `None` if that is too much.
+    pub(crate) fn all_to_all(shape: &Shape, area: u64, keep: bool) -> Option<Chunks> {
         let ranks = u64::from(shape.ranks);
         // What all read has two areas: nobody waits until all have read it in the call before.
-        let areas = Areas::new(shape, Flow::All { swapped: false }, (area, ranks * (ranks + 1)))?;
+        let number = 2 * (pairs(ranks) + if keep { ranks } else { 0 });
+        let areas = Areas::new(shape, Flow::All { swapped: false }, (area, number))?;
         Some(Chunks { number: 1, sections: areas.sections, writers: Writers::Blocks(areas) })
     }
 
@@ -286,7 +297,8 @@ impl Sections {
 
     /// Takes areas for all pairs of ranks, the same ones for as long as calls follow each other: then each rank writes what it has read
     /// itself, or what nobody has written since the areas were taken. What all have read in the call before lies elsewhere, and of the
-    /// call before that nobody reads any more who has begun the last one.
+    /// call before that nobody reads any more who has begun the last one. Where blocks may be empty a rank may have read nothing there since it
+    /// wrote there last, and then only the other one knows whether it has read that.
     fn take_areas(&mut self, chunks: Chunks, areas: Areas, seqs: (u64, u32)) -> Allotment {
         let (_, start, swapped) = self.last;
         let again = self.free.is_some();
@@ -296,6 +308,9 @@ impl Sections {
         let Allotment { first, second, used, .. } =
             self.take_some(Chunks { sections: areas.sections, ..chunks }, seqs);
         let free = *self.free.get_or_insert(used[0]);
+        // Calls that follow each other have as many sequence numbers each; others may have had some in between.
+        let since = u64::from(seqs.1) * u64::from(areas.turns() - 1) + 1;
+        let free = if areas.gaps { free.max(seqs.0.saturating_sub(since)) } else { free };
         let swapped = again && !swapped;
         self.last = (chunks, first, swapped);
         let flow = match areas.flow {
@@ -405,7 +420,10 @@ pub(crate) struct Cut {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
+    use crate::Kind;
 
     const CUT: Cut = Cut { half: 100, section: 1, unit: 1 };
 
@@ -497,6 +515,64 @@ mod tests {
                         *last = (reader, seq + 1);
                     }
                 }
+                seq += 2;
+            }
+        }
+    }
+
+    /// All kinds of calls by areas, in which some blocks are empty where that may be: whoever writes a unit comes after all that has read it, by
+    /// what it has done itself, what it waits for, or, where all give something to all, what it has heard of the call before.
+    #[test]
+    fn what_is_written_has_been_read() {
+        const AREA: u64 = 3;
+        let mut random = 7u64;
+        let mut below = |most: u64| {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (random >> 33) % most
+        };
+        let kinds = [Kind::Alltoall, Kind::Alltoallv, Kind::Scatterv, Kind::Gatherv];
+        for (kind, ranks) in kinds.into_iter().flat_map(|kind| (3..=9).map(move |ranks| (kind, ranks))) {
+            let (mut sections, mut seq, mut ends, mut root) = (Sections::default(), 1, [0; 2], 0);
+            // By unit: who has read it last, and under which sequence number.
+            let mut read = HashMap::<u64, (u32, u64)>::new();
+            for call in 0..300 {
+                root = (root + if below(20) == 0 { below(3) as u32 } else { 1 }) % ranks;
+                let scratch = 2 * 64 * u64::from(HALF);
+                let shape = Shape { kind, ranks, root, scratch, crowded: true, ..Shape::NOTHING };
+                let one = Chunks::new(&shape, 1, AREA * u64::from(ranks));
+                let chunks = match kind {
+                    Kind::Alltoall | Kind::Alltoallv => Chunks::all_to_all(&shape, AREA, false).unwrap(),
+                    kind => one.rooted_blocks(&shape, kind == Kind::Scatterv, AREA),
+                };
+                assert!(matches!(chunks.writers, Writers::Blocks(_)));
+                let taken = sections.take(chunks, (seq, 2));
+                // Writer, number and reader of each block.
+                let blocks: Vec<(u32, u32, u32)> = match kind {
+                    Kind::Alltoall | Kind::Alltoallv => {
+                        let to = |from| (0..ranks).map(move |to| (from, from * ranks + to, to));
+                        (0..ranks).flat_map(to).filter(|(from, _, to)| from != to).collect()
+                    }
+                    _ => (1..ranks)
+                        .map(|distance| (distance, shape.after(root, distance)))
+                        .map(|(distance, other)| {
+                            let (writer, reader) =
+                                if kind == Kind::Scatterv { (root, other) } else { (other, root) };
+                            (writer, distance - 1, reader)
+                        })
+                        .collect(),
+                };
+                let heard = if kind == Kind::Alltoall { ends[0] } else { 0 };
+                for (writer, block, reader) in blocks {
+                    if kind != Kind::Alltoall && below(3) == 0 {
+                        continue;
+                    }
+                    for at in (0..AREA).map(|unit| taken.at(u64::from(block) * AREA + unit, &shape.cut())) {
+                        let (last, end) = read.insert(at, (reader, seq + 1)).unwrap_or((writer, 0));
+                        let known = taken.used(0).max(heard);
+                        assert!(last == writer || end <= known, "{kind:?}, {ranks} ranks, call {call}");
+                    }
+                }
+                ends = [ends[1], seq + 1];
                 seq += 2;
             }
         }

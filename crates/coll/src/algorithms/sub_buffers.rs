@@ -25,7 +25,10 @@ pub(crate) const GATHERV: Algorithm = Algorithm {
         0 => Chunks::NONE,
         // Halves are taken with less ado, and nobody gets far ahead.
         _ if !shape.crowded => Chunks::halves(1).rooted(shape, shape.kind == Kind::Scatterv),
-        _ => Chunks::new(shape, 1, room(shape)),
+        area => {
+            let scatters = shape.kind == Kind::Scatterv;
+            Chunks::new(shape, 1, room(shape)).rooted_blocks(shape, scatters, area)
+        }
     },
     rounds,
     round: rooted,
@@ -47,7 +50,7 @@ pub(crate) const ALLTOALLV: Algorithm = Algorithm {
     chunks: |shape| match pair_area(shape) {
         0 => Chunks::NONE,
         _ if Chunks::ranks_tell(shape) => Chunks::exchanged(shape, shape.half()),
-        _ => Chunks::halves(1),
+        area => Chunks::all_to_all(shape, area, false).unwrap_or(Chunks::NONE),
     },
     round: alltoallv,
     cost: |case: &Case| match one_of_many(case).holds(case.bytes as u64)
@@ -148,6 +151,7 @@ fn rooted(shape: &Shape, index: u32, round: &mut Round) {
         area: area(shape),
         longest: shape.longest_copied,
         writer_stride: 0,
+        by_reader: false,
         chunk: 0,
         distances: if me == 0 { 1..shape.ranks } else { me..me + 1 },
     };
@@ -172,7 +176,8 @@ fn alltoallv(shape: &Shape, index: u32, round: &mut Round) {
         sub_buffers: others,
         area,
         longest: if by_message { 0 } else { shape.longest_copied },
-        writer_stride: area * u64::from(others),
+        writer_stride: area * u64::from(if swaps { others } else { shape.ranks }),
+        by_reader: !swaps,
         chunk: if swaps { shape.rank } else { 0 },
         distances: 1..shape.ranks,
     };
@@ -190,6 +195,8 @@ struct PairExchange {
     longest: u64,
     /// Units from the areas of one writer to those of the next one; 0 where one rank of each pair is the root.
     writer_stride: u64,
+    /// A writer's areas are in the order of their readers, and not of distances.
+    by_reader: bool,
     /// The chunk that this rank writes in.
     chunk: u32,
     /// The distances that this rank gives or gets a block of.
@@ -227,7 +234,7 @@ impl PairExchange {
                     };
                     round.push(Step::Pack { from, phase: 0, sub_buffer: sub_buffer(distance) });
                     if let Some((_, from)) = self.parts(gives(distance), sub_buffer(distance))[0] {
-                        round.copy(from, self.on_scratch(shape.rank, distance, from.len));
+                        round.copy(from, self.on_scratch(shape, (shape.rank, distance), from.len));
                     }
                 }
             }
@@ -264,7 +271,7 @@ impl PairExchange {
                             round.push(Step::Unpack { rank, phase: 0, sub_buffer, into });
                         }
                         (1, _, Some((rank, into))) => {
-                            round.copy(self.on_scratch(rank, distance, into.len), into)
+                            round.copy(self.on_scratch(shape, (rank, distance), into.len), into)
                         }
                         _ => {}
                     }
@@ -294,10 +301,9 @@ impl PairExchange {
     }
 
     /// The area of a writer's block of this distance.
-    fn on_scratch(&self, writer: u32, distance: u32, len: u64) -> Span {
-        Span::new(
-            Buf::SharedScratch,
-            (u64::from(writer) * self.writer_stride + u64::from(distance - 1) * self.area, len),
-        )
+    fn on_scratch(&self, shape: &Shape, (writer, distance): (u32, u32), len: u64) -> Span {
+        let place = if self.by_reader { shape.after(writer, distance) } else { distance - 1 };
+        let at = u64::from(writer) * self.writer_stride + u64::from(place) * self.area;
+        Span::new(Buf::SharedScratch, (at, len))
     }
 }

@@ -114,6 +114,9 @@ struct Pipeline<'a> {
     /// Pieces of a chunk.
     pieces: u32,
     chunks: u32,
+    /// Of one chunk in which all give to all: units of the area that a writer has for each reader, which they change with each other from call
+    /// to call.
+    cell: Option<u64>,
 }
 
 impl<'a> Pipeline<'a> {
@@ -127,19 +130,31 @@ impl<'a> Pipeline<'a> {
             Kind::Alltoall => (shape.ranks, others * shape.len),
             _ => (shape.ranks, shape.len),
         };
+        let cell = shape.len.next_multiple_of(64);
+        if kind == Kind::Alltoall
+            && longest > 0
+            && !Chunks::ranks_tell(shape)
+            && Chunks::all_to_all(shape, cell, false).is_some()
+        {
+            let (area, piece, cell) = (longest, longest, Some(cell));
+            return Pipeline { shape, streams, area, piece, pieces: 1, chunks: 1, cell };
+        }
         let room = area(shape, most_bytes(kind, shape.crowded), streams);
         let chunks = longest.max(shape.len).div_ceil(room) as u32;
         let area = area_for(shape, most_bytes(kind, shape.crowded), streams, longest);
         // Where all ranks write before they read, nobody reads one piece while another is written.
         let rooted = matches!(kind, Kind::Bcast | Kind::Scatter | Kind::Gather);
         let (piece, pieces) = if rooted { piece(shape, area, 2) } else { (area, 1) };
-        Pipeline { shape, streams, area, piece, pieces, chunks }
+        Pipeline { shape, streams, area, piece, pieces, chunks, cell: None }
     }
 
     /// The chunks on the shared scratch.
     fn scratch_chunks(&self) -> Chunks {
         if self.is_exchange() {
             return Chunks::exchanged(self.shape, self.area);
+        }
+        if let Some(cells) = self.cell.and_then(|cell| Chunks::all_to_all(self.shape, cell, false)) {
+            return cells;
         }
         let chunks = Chunks::new(self.shape, self.chunks, u64::from(self.streams) * self.area);
         match self.shape.kind {
@@ -225,6 +240,10 @@ impl<'a> Pipeline<'a> {
     /// Where a unit of a writer's stream for a reader lies on the shared scratch.
     fn scratch_at(&self, (writer, reader): (u32, u32), chunk: u32, unit: u64) -> u64 {
         let shape = self.shape;
+        if let Some(cell) = self.cell {
+            let place = u64::from(writer) * u64::from(shape.ranks) + u64::from(reader);
+            return place * cell + unit - self.part(writer, reader).0;
+        }
         let stream = match self.shape.kind {
             Kind::Bcast => 0,
             Kind::Scatter => shape.behind(reader, shape.root) - 1,
@@ -302,6 +321,9 @@ impl<'a> Pipeline<'a> {
             Kind::Scatter => {
                 parts.for_each(|(reader, part)| put(Buf::Send, shape.sends.start(reader), reader, 0, part));
             }
+            Kind::Alltoall if self.cell.is_some() => parts.for_each(|(reader, part)| {
+                put(Buf::Send, shape.sends.start(reader), reader, part.0, part);
+            }),
             // The blocks in the order of ranks behind this one: those up to the last rank, then those from rank 0 on.
             Kind::Alltoall => {
                 let len = parts.map(|(_, (_, len))| len).sum::<u64>();

@@ -91,7 +91,7 @@ impl<'a> Split<'a> {
             false => len.div_ceil(shape.ranks.into()),
         };
         let cell = longest.next_multiple_of(64).max(64);
-        let fits = split.chunks() == 1 && Chunks::all_to_all(shape, cell).is_some();
+        let fits = split.chunks() == 1 && Chunks::all_to_all(shape, cell, true).is_some();
         Split { cell: fits.then_some(cell), ..split }
     }
 
@@ -101,7 +101,7 @@ impl<'a> Split<'a> {
 
     /// The chunks on the shared scratch.
     fn scratch_chunks(&self) -> Chunks {
-        let cells = self.cell.and_then(|cell| Chunks::all_to_all(self.shape, cell));
+        let cells = self.cell.and_then(|cell| Chunks::all_to_all(self.shape, cell, true));
         let units = u64::from(self.shape.ranks) * self.area;
         cells.unwrap_or_else(|| Chunks::combined(self.shape, self.chunks(), units))
     }
