@@ -109,6 +109,8 @@ pub struct Case {
     pub longest_copied: f64,
     /// By which what goes through a pipeline is cut.
     pub products: Products,
+    /// Bytes of half the shared scratch.
+    pub half: f64,
     /// Elements lie in memory as they are packed, and are combined, if at all, by an operation of MPI's own.
     pub plain: bool,
 }
@@ -122,6 +124,7 @@ impl Case {
             cell_bytes: 0.0,
             longest_copied: f64::INFINITY,
             products: Products::UNCUT,
+            half: (16 << 20) as f64,
             ranks,
             plain: true,
         }
@@ -131,7 +134,8 @@ impl Case {
     pub(crate) fn on(&self, topology: &Topology, model: &Model, kind: Kind) -> Case {
         let cell_bytes = topology.shared.map_or(0.0, |shared| shared.inline as f64);
         let (longest_copied, products) = (model.longest_copied(kind, topology), model.products(topology));
-        Case { cell_bytes, longest_copied, products, ..*self }
+        let half = topology.shared.map_or(self.half, |shared| (topology.scratch(shared) / 2) as f64);
+        Case { cell_bytes, longest_copied, products, half, ..*self }
     }
 
     /// Ranks, as a float.
@@ -171,6 +175,8 @@ pub struct Cost {
     pub copied: f64,
     /// Bytes copied out of another core's cache while that one copies the next ones.
     pub streamed: f64,
+    /// Bytes copied over what ranks read last that have another core, where ranks share cores, beside the copy.
+    pub rewritten: f64,
     /// Cache lines fetched from other cores.
     pub transfers: f64,
     /// Times that every rank waits for others: scheduling rounds where ranks exceed cores.
@@ -192,6 +198,7 @@ impl Cost {
         reduced: 0.0,
         copied: 0.0,
         streamed: 0.0,
+        rewritten: 0.0,
         transfers: 0.0,
         waits: 0.0,
         gets: 0.0,

@@ -31,6 +31,8 @@ pub struct Model {
     pub copy: f64,
     /// A byte copied out of another core's cache, or over what is in one.
     pub copy_across: f64,
+    /// A byte copied over what another core has read last, beside the copy.
+    pub rewrite: f64,
     /// One more cache line, where data and the word that announces them are in different ones.
     pub apart: f64,
     /// A single-copy get out of another process: the call.
@@ -62,6 +64,12 @@ const BOTH_WAYS: [f64; 2] = [2.0, 1.0];
 /// 1.0 the choice for a reduce of 4 KiB on 16 ranks took 100 us instead of 28, with 2.0 that for an allreduce of 8 KiB on 4 ranks
 /// 16 us instead of 9.
 const TURN: f64 = 1.25;
+
+/// Bytes of a cache line.
+const LINE: f64 = 64.0;
+/// A core that writes over lines which another one has read has them one after the other, but for so many that are under way at a time: 8 ns
+/// were measured for each where a line takes 55 ns from core to core, and 26 where it takes 230 (EPYC of family 25, model 17).
+const LINES_AT_A_TIME: f64 = 8.0;
 
 /// Seconds, or seconds per byte, of what is not done.
 const NEVER: f64 = 1.0;
@@ -112,6 +120,7 @@ impl Model {
             gamma: profile.reduce + (near.copy - profile.copy) / 2.0,
             copy: (profile.copy + near.copy) / 2.0,
             copy_across: near.copy,
+            rewrite: near.line / LINES_AT_A_TIME / LINE,
             apart: near.line,
             get: profile.system_call + profile.single_copy,
             single_copy_byte: near.single_copy,
@@ -221,6 +230,8 @@ impl Model {
         let link = self.link(topology, all);
         // More ranks than cores take turns on a core: at each wait, and with work that all ranks have.
         let crowd = (f64::from(topology.per_node()) / f64::from(topology.cores.max(1))).max(1.0);
+        // With a core for each rank what is written comes again only when other cores have let go of it.
+        let elsewhere = 1.0 - 1.0 / f64::from(topology.cores.max(1));
         let turns = if crowd > 1.0 { cost.waits * crowd * self.turn } else { 0.0 };
         let latency = cost.steps * link.alpha + cost.transfers * link.transfer;
         let beside = if topology.one_node() { way_beside(kind, topology) } else { Way::Ring };
@@ -228,7 +239,8 @@ impl Model {
             + self.sent(&link, (cost.steps, cost.extra), cost.bytes, beside)
             + cost.reduced * self.gamma
             + cost.copied * self.copy
-            + cost.streamed * self.copy_across;
+            + cost.streamed * self.copy_across
+            + if crowd > 1.0 { cost.rewritten * self.rewrite * elsewhere } else { 0.0 };
         let got =
             cost.gets * self.get + self.got(cost.gets, cost.got_bytes) + cost.shared_bytes * self.shared_byte;
         // What is got in a scatter all ranks get.
@@ -265,6 +277,7 @@ mod tests {
         near(gamma, 1.0 / 20e9);
         near(copy, 1.0 / 40e9);
         near(model.copy_across, 0.03e-9);
+        near(model.rewrite, 0.055e-6 / 512.0);
         near(apart, 0.055e-6);
         near(get, 1e-6);
         near(single_copy_byte, 1.0 / 11e9);
@@ -322,6 +335,26 @@ mod tests {
             let all = built_in.iter().filter(|row| is_here(row)).count();
             assert!(rows.iter().all(|row| row.0.0.1 > 1024), "{rows:?}");
             assert!(rows.len() * 10 <= all, "{} of {all}: {rows:?}", rows.len());
+        }
+    }
+
+    /// In several chunks each byte would be written over what another core has read, which takes three times as long where two cores share no cache.
+    #[test]
+    fn what_is_longer_than_a_chunk_goes_by_single_copy_where_ranks_share_cores() {
+        let [quick, slow] = measured();
+        for profile in [quick, slow, Profile::named("epyc").unwrap()] {
+            let tuning = Tuning { model: Model::of(&profile, 1), ..Tuning::default() };
+            let chosen = |kind, bytes, ranks| {
+                tuning.explain(kind, bytes, &Topology::assumed(ranks, true, 2)).chosen.name
+            };
+            for (bytes, ranks) in [(1 << 20, 4), (4 << 20, 16)] {
+                let name = chosen(Kind::Scatter, bytes, ranks);
+                assert_eq!(name, "single_copy", "scatter, {bytes} bytes, {ranks} ranks");
+            }
+            // By messages that the receiver reads, or without.
+            assert_ne!(chosen(Kind::Alltoall, 1 << 20, 16), "scratch_pipeline");
+            assert_eq!(chosen(Kind::Scatter, 32 << 10, 4), "scratch_pipeline");
+            assert_eq!(chosen(Kind::Alltoall, 32 << 10, 4), "scratch_pipeline");
         }
     }
 

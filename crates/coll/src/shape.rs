@@ -151,9 +151,9 @@ impl Shape {
     /// are cut.
     pub(crate) fn on(&mut self, topology: &Topology, model: &Model) {
         self.products = model.products(topology);
-        let (cell_bytes, scratch) = topology.shared.map_or((0, 0), |shared| (shared.inline, shared.scratch));
+        let (cell_bytes, scratch) =
+            topology.shared.map_or((0, 0), |shared| (shared.inline, topology.scratch(shared)));
         self.crowded = topology.crowded();
-        let scratch = if self.crowded { scratch } else { scratch.min(SCRATCH_IN_CACHE) };
         (self.cell_bytes, self.scratch) = (cell_bytes, scratch / self.unit.max(1));
     }
 
