@@ -1,6 +1,7 @@
 //! `--explain`: which algorithm a collective would take, which way a long message, or which RDMA device a rank, and why.
 
 use banyan_coll::{Groups, Location, Model, Nodes, Overrides, SharedCaps, Topology, Tuning, parse_question};
+use banyan_memory::nvlinks;
 use banyan_pmi::settings::{
     COLL, ENCRYPT, FABRICS, GPU, GPU_GDRCOPY, GPU_IPC, MACHINE, MEASURED, NIC, P2P, RDMA, SHOW, TOPOLOGY,
     WAYS, bytes, default_of, gdrcopy, ipc_from, way, way_of,
@@ -179,7 +180,7 @@ fn collective(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> Result<S
 /// This host with its GPUs, by the topology file or the system.
 fn gpu_host() -> Result<HostMap, Trouble> {
     let text = HardwareMap::setting(text(TOPOLOGY).as_deref());
-    text.and_then(|text| HostMap::told(Some(&text)))
+    text.and_then(|text| HostMap::told_with_links(Some(&text), nvlinks))
         .map_err(|why| Trouble::usage(format!("{TOPOLOGY}: {why}")))
 }
 

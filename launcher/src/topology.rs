@@ -6,6 +6,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use banyan_memory::nvlinks;
 use banyan_plot::{Block, RGBColor, Row, boxes};
 use banyan_pmi::settings::TOPOLOGY;
 use banyan_topo::{Branch, Device, HardwareMap, Holder, HostMap, Nic, Switch};
@@ -46,7 +47,7 @@ impl FromStr for Show {
 pub(crate) fn topology(show: &Show) -> Result<String, Trouble> {
     let asked = std::env::var(TOPOLOGY).ok();
     let told = HardwareMap::setting(asked.as_deref()).and_then(|text| match &*text {
-        "" => Ok(HardwareMap { hosts: vec![HostMap::here()], switches: vec![] }),
+        "" => Ok(HardwareMap { hosts: vec![HostMap::told_with_links(None, nvlinks)?], switches: vec![] }),
         text => HardwareMap::parse(text),
     });
     let map = told.map_err(|why| Trouble::usage(format!("{TOPOLOGY}: {why}")))?;
@@ -118,7 +119,7 @@ fn part<'a>(host: &HostMap, branch: &'a Branch<'_>) -> Option<(String, &'a [Bran
 }
 
 /// What GPUs have between them, a line for each kind.
-fn nvlinks(host: &HostMap) -> Vec<String> {
+fn nvlink_lines(host: &HostMap) -> Vec<String> {
     let by_switch = host.gpus.iter().filter(|gpu| gpu.nvswitch_links > 0);
     let mut switch: BTreeMap<u8, Vec<&str>> = BTreeMap::new();
     by_switch.for_each(|gpu| switch.entry(gpu.nvswitch_links).or_default().push(&gpu.name));
@@ -146,7 +147,7 @@ fn shown(map: &HardwareMap) -> String {
     for host in &map.hosts {
         let _ = writeln!(text, "{}{}", if text.is_empty() { "" } else { "\n" }, title(host));
         branches(&mut text, host, &host.tree(), "");
-        nvlinks(host).iter().for_each(|line| text += &format!("{line}\n"));
+        nvlink_lines(host).iter().for_each(|line| text += &format!("{line}\n"));
         text += &matrix(host);
         text += &choices(host);
     }
@@ -252,7 +253,7 @@ fn switch_block(switch: &Switch) -> Block {
 fn host_block(host: &HostMap) -> Block {
     let mut inside: Vec<Block> = host.tree().iter().map(|branch| block(host, branch)).collect();
     let nvlink = |line: String| Block { lines: vec![line], colour: GPU, inside: vec![], stacked: false };
-    inside.extend(nvlinks(host).into_iter().map(nvlink));
+    inside.extend(nvlink_lines(host).into_iter().map(nvlink));
     Block { lines: vec![title(host)], colour: HOST, inside, stacked: true }
 }
 

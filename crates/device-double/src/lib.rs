@@ -7,13 +7,14 @@
 //!
 //! What is started on a stream happens later, when the program asks for events, and streams overtake each other; a seed decides
 //! when. Handles of IPC are descriptors in `/proc/PID/fd`. Kernels are host code from a library ([`kernels`]), which [`compile`] makes of CUDA
-//! C. It stands in for NVRTC and hipRTC, too ([`nvrtc`]), and for GDRCopy's library (`gdrcopy`).
+//! C. It stands in for NVRTC and hipRTC, too ([`nvrtc`]), for GDRCopy's library (`gdrcopy`), and for what is asked of NVML (`nvml`).
 //!
 //! It knows less than a driver: no textures, graphs or pools, no order with the default stream but that of synchronous calls. What it
 //! knows it takes more strictly: copies to and from host memory that is not pinned are late, too, ranges must lie in one allocation, and
 //! streams belong to the current context.
 //!
-//! `banyan_double_calls` says how often a function was called, and `banyan_double_fail` lets one fail from now on.
+//! `banyan_double_calls` says how often a function was called, `banyan_double_fail` lets one fail from now on, and `banyan_double_nvlinks`
+//! describes NVLinks.
 //!
 //! Settings, all optional, in the environment: `BANYAN_TEST_CUDA_DEVICES` (their number, 4), `..._SEED` (1), `..._MEMORY` (bytes of a device, 1
 //! GiB), `..._ERRORS` (as in `cuStreamCreate=2@1-,cuMemcpyAsync=700@5`: from the first call on, or at the fifth one, the function fails with that
@@ -35,6 +36,7 @@ mod hip;
 mod ipc;
 pub mod kernels;
 mod memory;
+mod nvml;
 pub mod nvrtc;
 pub mod process;
 mod settings;

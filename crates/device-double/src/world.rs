@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::codes::{Handle, INVALID_CONTEXT, INVALID_DEVICE};
 use crate::kernels::Kernels;
 use crate::memory::Memory;
+use crate::nvml::Nvml;
 use crate::settings::Settings;
 use crate::streams::Streams;
 
@@ -20,6 +21,7 @@ pub(crate) struct World {
     pub(crate) memory: Memory,
     pub(crate) streams: Streams,
     pub(crate) kernels: Kernels,
+    pub(crate) nvml: Nvml,
     handles: Handle,
 }
 
@@ -46,6 +48,7 @@ impl World {
                 memory: Memory::new(settings.devices, settings.memory),
                 streams: Streams::new(settings.seed),
                 kernels: Kernels::default(),
+                nvml: Nvml::default(),
                 handles: 0x1000,
                 settings,
             })

@@ -31,6 +31,7 @@ pub use dma_buf::{Allocation, Drivers, Exporter, PciAddress, settle};
 pub use drivers::Platform;
 pub use drivers::compiler::{Compiler, Target};
 pub use drivers::mapped::{MappedCopies, why_not_mapped};
+pub use drivers::nvml::{NvLinks, nvlinks};
 pub use drivers::stream::{Place, ProgramStream, Turn};
 pub use fork::forked;
 pub use gpu::{Gpus, current_device, look_for, sees};

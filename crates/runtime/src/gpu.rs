@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use banyan_coll::{Call, Location};
 use banyan_memory::{
     Buffer, Compiler, DeviceStats, Gpus, MappedCopies, Platform, current_device, device_stats, look_for,
-    sees, why_not_mapped,
+    nvlinks, sees, why_not_mapped,
 };
 use banyan_pmi::{Job, settings};
 use banyan_topo::{GpuFigures, GpuLink, GpuLocation, HostMap, gpu_links};
@@ -136,7 +136,9 @@ impl Comm {
         let here = || -> Option<GpuLocation> {
             let takes = |platform: &Platform| runtime.takes(*platform).unwrap_or(false);
             let address = Platform::ALL.into_iter().filter(takes).find_map(current_device)?;
-            HostMap::told(runtime.job().setting(settings::TOPOLOGY)).ok()?.gpu_location(&address)
+            HostMap::told_with_links(runtime.job().setting(settings::TOPOLOGY), nvlinks)
+                .ok()?
+                .gpu_location(&address)
         };
         let here = if other.has_run_collectives() { None } else { here() };
         let (call, told) = self.gathering(&told(here))?;

@@ -31,6 +31,9 @@ pub struct Gpu {
     /// Number of NVLinks to the NVSwitches of the host, by which it reaches all GPUs that have such links. `/sys` does not show them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nvswitch_links: u8,
+    /// The generation of its NVLinks; 0 if it is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub nvlink_generation: u8,
 }
 
 fn is_zero(number: &u8) -> bool {
@@ -49,7 +52,7 @@ impl Gpu {
             let at = Place::of(root, &bus.join(address));
             let model = model(root, address).unwrap_or_else(|| (*vendor).to_owned());
             let pcie = PcieLink::of(root, &at);
-            Some(Gpu { name: String::new(), model, at, pcie, nvswitch_links: 0 })
+            Some(Gpu { name: String::new(), model, at, pcie, nvswitch_links: 0, nvlink_generation: 0 })
         };
         let mut gpus: Vec<Gpu> = names(&bus).iter().filter_map(|address| of(address)).collect();
         gpus.iter_mut().enumerate().for_each(|(number, gpu)| gpu.name = format!("GPU{number}"));

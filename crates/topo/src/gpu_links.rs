@@ -2,9 +2,12 @@
 //! them ([`GpuFigures`]).
 
 use crate::gpu::Gpu;
-use crate::map::{Holder, HostMap};
+use crate::map::{Holder, HostMap, NvLink};
 use crate::place::Distance;
 use crate::profile::Message;
+
+/// What a driver says of the NVLinks of a GPU: their generation, or 0; and what each of them leads to: the PCI address of a GPU, or none, an NVSwitch.
+pub type NvLinks = (u8, Vec<Option<String>>);
 
 /// By what two GPUs copy from each other, the quickest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -76,9 +79,35 @@ impl GpuFigures {
 }
 
 impl HostMap {
+    /// Adds the NVLinks that GPUs say they have, as for [`HostMap::told_with_links`].
+    pub fn add_nvlinks(&mut self, ask: impl FnOnce(&[&str]) -> Vec<NvLinks>) {
+        let located = |gpu: &&mut Gpu| gpu.at.address().is_some();
+        let addresses: Vec<String> =
+            self.gpus.iter().filter_map(|gpu| gpu.at.address().map(str::to_owned)).collect();
+        let told = ask(&addresses.iter().map(String::as_str).collect::<Vec<_>>());
+        let number = |ends: &[Option<String>], to: Option<&String>| {
+            ends.iter().filter(|end| end.as_ref() == to).count().min(u8::MAX.into()) as u8
+        };
+        for (gpu, (generation, ends)) in self.gpus.iter_mut().filter(located).zip(&told) {
+            (gpu.nvlink_generation, gpu.nvswitch_links) = (*generation, number(ends, None));
+        }
+        let names: Vec<&String> =
+            self.gpus.iter().filter(|gpu| gpu.at.address().is_some()).map(|gpu| &gpu.name).collect();
+        let all: Vec<_> = names.into_iter().zip(&addresses).zip(&told).collect();
+        for (at, ((name, address), (_, ends))) in all.iter().enumerate() {
+            for ((other, other_address), (_, back)) in &all[at + 1..] {
+                // Both must say so.
+                let links = number(ends, Some(other_address)).min(number(back, Some(address)));
+                if links > 0 {
+                    self.nvlinks.push(NvLink { gpus: [name.to_string(), other.to_string()], links });
+                }
+            }
+        }
+    }
+
     /// Where the GPU at a PCI address (such as `0000:18:00.0`) is among the others; `None` if the map has none there.
     pub fn gpu_location(&self, address: &str) -> Option<GpuLocation> {
-        let own = self.gpus.iter().position(|gpu| gpu.at.pci.last().is_some_and(|at| at == address))?;
+        let own = self.gpus.iter().position(|gpu| gpu.at.address() == Some(address))?;
         let gpu = &self.gpus[own];
         let joined = self.joined(own);
         if joined.len() > 1 {

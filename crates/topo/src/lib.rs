@@ -26,7 +26,7 @@ pub mod ways;
 pub use binding::{Bound, Mapping, Unit, bound, place, share};
 pub use cpus::{CpuSet, MAX_CPU, ParseError};
 pub use gpu::{Gpu, GpuPath};
-pub use gpu_links::{GpuFigures, GpuLink, GpuLocation, gpu_links};
+pub use gpu_links::{GpuFigures, GpuLink, GpuLocation, NvLinks, gpu_links};
 pub use kept::{Kept, user_folder};
 pub use known::{KnownWay, KnownWays};
 pub use machine::{Cache, Cpu, Machine, Reader, private_cache};

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpus::CpuSet;
 use crate::gpu::{Gpu, GpuPath};
+use crate::gpu_links::NvLinks;
 use crate::machine::{SYSTEM, names, numa_nodes, text};
 use crate::place::{Distance, PcieLink, Place};
 use crate::rdma::{RdmaLink, RdmaPort};
@@ -274,6 +275,22 @@ impl HostMap {
             Some(text) => HardwareMap::parse(text)?.host(&crate::hostname()).cloned(),
             None => Ok(HostMap::here()),
         }
+    }
+
+    /// The same with what is between GPUs, which no kernel shows: where there is no file, `ask` is told their PCI addresses, and says what
+    /// NVLinks each has.
+    ///
+    /// # Errors
+    /// As of [`HostMap::told`].
+    pub fn told_with_links(
+        topology: Option<&str>,
+        ask: impl FnOnce(&[&str]) -> Vec<NvLinks>,
+    ) -> Result<HostMap, String> {
+        let mut host = HostMap::told(topology)?;
+        if topology.is_none_or(str::is_empty) && !host.gpus.is_empty() {
+            host.add_nvlinks(ask);
+        }
+        Ok(host)
     }
 
     /// What a process has to know of this host to choose an RDMA port: all that the text of a topology file says of it, else its NUMA

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use banyan_topo::{
     CpuSet, Distance, GpuLink, GpuLocation, GpuPath, HardwareMap, Holder, HostMap, Machine, Nic, NvLink,
-    RdmaPort, Switch, Turn, Unit, bound, gpu_links, rdma_ports, share,
+    NvLinks, RdmaPort, Switch, Turn, Unit, bound, gpu_links, rdma_ports, share,
 };
-use hosts::{DUAL, FAT_TREE, HGX, HGX_FILE, Host};
+use hosts::{DUAL, FAT_TREE, HGX, HGX_FILE, Host, MESH_FILE};
 use proptest::prelude::*;
 
 /// Which RDMA port each of so many ranks has that share the cores of a host, as the runtime counts turns: among ranks of one socket.
@@ -76,7 +76,7 @@ fn a_dump_is_injected_as_it_was() {
     assert_eq!(given.nvlinks(&given.gpus[0], &given.gpus[7]), 18);
     assert_eq!(read.nvlinks(&read.gpus[0], &read.gpus[7]), 0);
     read.names = vec!["hgx1".to_owned()];
-    read.gpus.iter_mut().for_each(|gpu| gpu.nvswitch_links = 18);
+    read.gpus.iter_mut().for_each(|gpu| (gpu.nvswitch_links, gpu.nvlink_generation) = (18, 4));
     let map = HardwareMap { hosts: vec![read], switches: vec![] };
     assert_eq!(map, told, "the file should be\n{}", map.text());
     assert_eq!(HardwareMap::parse(&map.text()).unwrap(), map);
@@ -227,6 +227,55 @@ proptest! {
 fn locations(host: &HostMap) -> Vec<GpuLocation> {
     let address = |gpu: &banyan_topo::Gpu| gpu.at.pci.last().cloned().unwrap();
     host.gpus.iter().map(|gpu| host.gpu_location(&address(gpu)).unwrap()).collect()
+}
+
+/// What a driver says of the NVLinks of GPUs that are as on this host.
+fn links_of(host: &HostMap) -> Vec<NvLinks> {
+    let address = |gpu: &banyan_topo::Gpu| gpu.at.address().map(str::to_owned);
+    let of = |gpu: &banyan_topo::Gpu| {
+        let to = |other: &banyan_topo::Gpu| {
+            let links = host.nvlinks(gpu, other) as u8 - gpu.nvswitch_links.min(other.nvswitch_links);
+            vec![address(other); if other == gpu { 0 } else { links.into() }]
+        };
+        let switches = vec![None; gpu.nvswitch_links.into()];
+        (gpu.nvlink_generation, switches.into_iter().chain(host.gpus.iter().flat_map(to)).collect())
+    };
+    host.gpus.iter().map(of).collect()
+}
+
+/// A driver's word on a host of which `/sys` shows no NVLinks makes the map that a topology file describes.
+#[test]
+fn the_driver_tells_of_nvlinks() {
+    for file in [HGX_FILE, MESH_FILE] {
+        let told = HardwareMap::parse(file).unwrap().hosts[0].clone();
+        let mut found = told.clone();
+        found.nvlinks.clear();
+        found.gpus.iter_mut().for_each(|gpu| (gpu.nvswitch_links, gpu.nvlink_generation) = (0, 0));
+        let by_pcie = found.clone();
+        found.add_nvlinks(|addresses| {
+            let all: Vec<_> = told.gpus.iter().map(|gpu| gpu.at.address().unwrap()).collect();
+            assert_eq!(addresses, all);
+            links_of(&told)
+        });
+        assert_eq!(found, told);
+        // A driver that says nothing, and one of which one GPU is not asked: both must say that they have a link.
+        let mut silent = by_pcie.clone();
+        silent.add_nvlinks(|_| vec![]);
+        assert_eq!(silent, by_pcie);
+        let mut found = by_pcie.clone();
+        found.add_nvlinks(|_| {
+            let mut links = links_of(&told);
+            links[3] = (0, vec![]);
+            links
+        });
+        let to_it = |gpu| found.nvlinks(&found.gpus[3], gpu);
+        assert!(found.gpus.iter().all(|gpu| to_it(gpu) == 0));
+        let others = |map: &HostMap| map.nvlinks(&map.gpus[1], &map.gpus[5]);
+        assert_eq!(others(&found), others(&told));
+    }
+    // Where a file says what there is, nobody is asked.
+    let host = HostMap::told_with_links(Some(MESH_FILE), |_| unreachable!("there is a file")).unwrap();
+    assert_eq!(host.nvlinks(&host.gpus[0], &host.gpus[3]), 2);
 }
 
 #[test]

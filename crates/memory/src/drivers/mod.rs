@@ -8,6 +8,7 @@ mod device;
 mod gdrcopy;
 mod library;
 pub(crate) mod mapped;
+pub(crate) mod nvml;
 mod platform;
 pub(crate) mod stream;
 

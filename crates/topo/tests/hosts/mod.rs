@@ -13,6 +13,8 @@ use unfold::unfolded;
 pub(crate) const HGX: &str = include_str!("hgx.sys");
 /// The same as a topology file, with its NVSwitches.
 pub(crate) const HGX_FILE: &str = include_str!("hgx.toml");
+/// Two sockets, eight GPUs in a cube mesh of NVLinks.
+pub(crate) const MESH_FILE: &str = include_str!("mesh.toml");
 /// Two sockets with one NIC.
 pub(crate) const DUAL: &str = include_str!("dual.sys");
 /// Sixteen hosts below two levels of switches.
