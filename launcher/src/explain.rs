@@ -162,7 +162,8 @@ fn collective(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> Result<S
     let ranks = ranks.unwrap_or(usual);
     let per_node = per_host.unwrap_or(ranks).min(ranks);
     let (profile, _) = machine()?;
-    let tuning = Tuning { overrides, model: Model::of(&profile, ranks.div_ceil(per_node)), staged: None };
+    let tuning =
+        Tuning { overrides, model: Model::of(&profile, ranks.div_ceil(per_node)), ..Tuning::default() };
     let shared = by_shm.then(|| {
         let (inline, scratch) = Arena::sizes(per_node);
         SharedCaps { inline: inline as u64, single_copy: banyan_topo::single_copy(), scratch: scratch as u64 }

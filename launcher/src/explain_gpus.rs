@@ -2,18 +2,30 @@
 
 use std::fmt::Write;
 
-use banyan_coll::{Location, Nodes, SharedCaps, Topology, Tuning, parse_question};
-use banyan_topo::{GpuFigures, GpuLink, GpuLocation, HostMap, gpu_links};
+use banyan_coll::{Location, Nodes, RingOrder, SharedCaps, Topology, Tuning, parse_question};
+use banyan_topo::{GpuFigures, GpuGroup, GpuLink, HostMap};
 
-/// The GPU of each rank, where so many are on each host and take its GPUs in turn; `None` without one.
-fn gpus(host: &HostMap, (ranks, per_host): (u32, u32)) -> Option<Vec<(u32, GpuLocation)>> {
-    let located = host.gpus.iter().filter_map(|gpu| host.gpu_location(gpu.at.pci.last()?));
-    let located: Vec<GpuLocation> = located.collect();
-    let of = |rank: u32| {
-        let gpu = located.get((rank % per_host) as usize % located.len().max(1))?;
-        Some((rank / per_host, *gpu))
+/// The GPUs of the ranks of each host, where so many are on each and take its GPUs in turn; `None` without one.
+fn groups(host: &HostMap, (ranks, per_host): (u32, u32), figures: &GpuFigures) -> Option<Vec<GpuGroup>> {
+    let addresses: Vec<&str> = host.gpus.iter().filter_map(|gpu| gpu.at.address()).collect();
+    let hosts = ranks.div_ceil(per_host);
+    let of = |ranks: u32| {
+        let gpus: Vec<&str> = addresses.iter().cycle().take(ranks as usize).copied().collect();
+        host.gpu_group(&gpus, hosts, figures)
     };
-    (0..ranks).map(of).collect()
+    // All but the last host have the same.
+    let last = of(ranks - (hosts - 1) * per_host)?;
+    let full = if hosts > 1 { vec![of(per_host)?; hosts as usize - 1] } else { vec![] };
+    Some(full.into_iter().chain([last]).collect())
+}
+
+/// In which order a ring goes over the GPUs of a host, by their names, and what is between them.
+fn ring(host: &HostMap, group: &GpuGroup) -> String {
+    let names: Vec<&str> =
+        host.gpus.iter().filter(|gpu| gpu.at.address().is_some()).map(|gpu| &*gpu.name).collect();
+    let order: Vec<&str> = group.ring.iter().map(|rank| names[rank % names.len()]).collect();
+    let narrowest = group.narrowest.map_or_else(String::new, |way| format!("; its narrowest link is {way}"));
+    format!("ring: {}{narrowest}\n", order.join(", "))
 }
 
 /// The answer for ranks on hosts like this one, where they have so many cores and share memory, or not; `tuning` is that for the host's memory.
@@ -28,36 +40,47 @@ pub(crate) fn collective(
     tuning: &Tuning,
 ) -> Result<String, String> {
     let (kind, bytes) = parse_question(what)?;
-    let Some(gpus) = gpus(host, (ranks, per_host)) else {
-        return Err("the system shows no GPUs here: describe some in a file, and name it in BANYAN_TOPOLOGY"
-            .to_owned());
-    };
-    let location = |(host, gpu): &(u32, GpuLocation)| Location::of_gpu(*host, gpu);
-    let levels = Nodes::new(gpus.iter().map(location)).levels();
+    let figures = GpuFigures::ASSUMED;
+    let none = "the system shows no GPUs here: describe some in a file, and name it in BANYAN_TOPOLOGY";
+    let groups = groups(host, (ranks, per_host), &figures).ok_or(none)?;
+    let places = (0..).zip(&groups).flat_map(|(host, group)| {
+        (0..group.ring.len()).map(move |rank| {
+            let place = group.ring.iter().position(|of| *of == rank).unwrap_or(rank);
+            (Location::of_gpu(host, &group.locations[rank]), (host, place as u32))
+        })
+    });
+    let (locations, places): (Vec<Location>, Vec<(u32, u32)>) = places.unzip();
+    let links =
+        groups.iter().map(|group| group.links).reduce(|one, other| one.or_worse(&other)).ok_or(none)?;
+    let levels = Nodes::new(locations).levels();
     let topology = Topology { ranks, cores, shared, levels };
-    let (figures, links) = (GpuFigures::ASSUMED, gpu_links(gpus.iter().map(|(_, gpu)| *gpu)));
-    let tuning = tuning.on_gpus(&figures, links);
+    let tuning = tuning.on_gpus(&figures, &links, RingOrder::over_hosts(&places));
     let explained = tuning.explain(kind, bytes, &topology).simulated(&tuning);
     let mut out = format!(
         "{explained}for communicators whose hints say that all buffers are GPUs' (mpi_assert_memory_alloc_kinds)\n"
     );
+    let rate = |level: usize| 1e-9 / links.levels[level].byte;
     let names = ["hosts", "groups of a host", "PCIe switches of a group"];
-    for ((name, groups), link) in
-        names.iter().zip(levels).zip(links).filter(|((_, groups), _)| groups.number > 1)
+    for (level, (name, groups)) in
+        names.iter().zip(levels).enumerate().filter(|(_, (_, groups))| groups.number > 1)
     {
-        let _ = writeln!(
-            out,
-            "GPUs: on {} {name} with at most {} each, by {}",
-            groups.number,
-            groups.largest,
-            link.name()
-        );
+        let (number, largest, rate) = (groups.number, groups.largest, rate(level));
+        let _ =
+            writeln!(out, "GPUs: on {number} {name} with at most {largest} each, {rate:.0} GB/s between two");
     }
-    let _ = writeln!(out, "GPUs: those of one group by {}", links[3].name());
-    out += "costs (assumed, nobody has measured them):\n";
+    let _ = writeln!(out, "GPUs: those of one group {:.0} GB/s between two, in the mean", rate(3));
+    out += &ring(host, &groups[0]);
+    out += &costs(&figures);
+    Ok(out)
+}
+
+/// What things take on GPUs and between them.
+fn costs(figures: &GpuFigures) -> String {
+    let mut out = "costs (assumed, nobody has measured them):\n".to_owned();
     for (link, message) in GpuLink::ALL.iter().zip(figures.links) {
         let (name, latency, rate) = (link.name(), message.latency * 1e6, 1e-9 / message.byte);
-        let _ = writeln!(out, "  {name:20} latency {latency:.1} us, byte {rate:.0} GB/s");
+        let of = if *link <= GpuLink::NvLink { ", of 25 GB/s by data sheets" } else { "" };
+        let _ = writeln!(out, "  {name:20} latency {latency:.1} us, byte {rate:.0} GB/s{of}");
     }
     let (copy, sum, to_host) = (1e-9 / figures.copy, 1e-9 / figures.reduce, figures.to_host);
     let _ = writeln!(out, "  {:20} copy_byte {copy:.0} GB/s, reduce_byte {sum:.0} GB/s", "in one GPU");
@@ -67,7 +90,7 @@ pub(crate) fn collective(
         "  {:20} latency {latency:.1} us, byte {rate:.0} GB/s, there and back",
         "copies to the host"
     );
-    Ok(out)
+    out
 }
 
 #[cfg(test)]
@@ -76,6 +99,7 @@ mod tests {
     use banyan_topo::HardwareMap;
 
     const HGX: &str = include_str!("../../crates/topo/tests/hosts/hgx.toml");
+    const MESH: &str = include_str!("../../crates/topo/tests/hosts/mesh.toml");
 
     fn asked(what: &str, host: &HostMap, ranks: (u32, u32)) -> Result<String, String> {
         let shared = Some(SharedCaps { inline: 4096, single_copy: true, scratch: 32 << 20 });
@@ -87,7 +111,8 @@ mod tests {
         let map = HardwareMap::parse(HGX).unwrap();
         let long = asked("allreduce:64M", &map.hosts[0], (8, 8)).unwrap();
         assert!(
-            long.contains("GPUs: those of one group by NVSwitch\n")
+            long.contains("GPUs: those of one group 360 GB/s between two, in the mean\n")
+                && long.contains("ring: GPU0, GPU1, GPU2, GPU3, GPU4, GPU5, GPU6, GPU7; its narrowest link is NVSwitch of 450 GB/s\n")
                 && long.contains("NVSwitch             latency"),
             "{long}"
         );
@@ -97,6 +122,26 @@ mod tests {
         assert!(
             hosts.contains("GPUs: on 2 hosts with at most 8 each") && hosts.contains("chosen: nodes"),
             "{hosts}"
+        );
+    }
+
+    #[test]
+    fn over_a_cube_mesh_the_ring_goes_by_pairs_of_links() {
+        let map = HardwareMap::parse(MESH).unwrap();
+        let long = asked("allreduce:64M", &map.hosts[0], (8, 8)).unwrap();
+        assert!(
+            long.contains("chosen: ring") && long.contains("GPUs: those of one group 16 GB/s between two"),
+            "{long}"
+        );
+        let ring =
+            "ring: GPU0, GPU3, GPU2, GPU1, GPU5, GPU6, GPU7, GPU4; its narrowest link is NVLink of 50 GB/s\n";
+        assert!(long.contains(ring), "{long}");
+        // Two ranks for each GPU, and a host that is not full.
+        let more = asked("bcast:1M", &map.hosts[0], (20, 16)).unwrap();
+        assert!(
+            more.contains("ring: GPU0, GPU0, GPU3, GPU3,")
+                && more.contains("GPUs: on 2 hosts with at most 16"),
+            "{more}"
         );
     }
 

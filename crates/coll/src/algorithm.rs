@@ -169,6 +169,8 @@ pub struct Cost {
     pub extra: f64,
     /// Bytes sent or received.
     pub bytes: f64,
+    /// All messages go to the next rank of the ring.
+    pub around: bool,
     /// Bytes reduced.
     pub reduced: f64,
     /// Bytes copied within the rank or through shared buffers.
@@ -195,6 +197,7 @@ impl Cost {
         steps: 0.0,
         extra: 0.0,
         bytes: 0.0,
+        around: false,
         reduced: 0.0,
         copied: 0.0,
         streamed: 0.0,
@@ -209,6 +212,11 @@ impl Cost {
     /// So many rounds, in each of which a rank has a message and waits for others, and the bytes of all of them.
     pub const fn rounds(number: f64, bytes: f64) -> Cost {
         Cost { steps: number, waits: number, bytes, ..Cost::ZERO }
+    }
+
+    /// The same, if all messages go to the next rank of the ring.
+    pub const fn around(number: f64, bytes: f64) -> Cost {
+        Cost { around: true, ..Cost::rounds(number, bytes) }
     }
 }
 

@@ -204,6 +204,7 @@ fn prepare(
     let mut plan = described.and_then(|(key, lists)| plans.find(key, lists).cloned());
     if plan.as_ref().is_none_or(|plan| plan.compiled.is_none()) {
         execution.0.bind(&call, plans.rank, plans.split, (&plans.topology, &tuning.model));
+        execution.0.shape.ring = tuning.ring.clone().filter(|_| plans.split == 0);
         if call.kind.size_unknown() {
             let longest = tuning.model.longest_copied(call.kind, &plans.topology);
             execution.0.shape.longest_copied = longest as u64;

@@ -1,6 +1,6 @@
 //! [`Model`]: what the parts of a [`Cost`] take on a machine, by its [`Profile`].
 
-use banyan_topo::{GpuFigures, GpuLink, Message, Profile, SingleCopy, Way};
+use banyan_topo::{GpuFigures, GpuLinks, Message, Profile, SingleCopy, Way};
 
 use crate::segments::{self, Products};
 use crate::shape::{PAGE, SCRATCH_IN_CACHE};
@@ -19,12 +19,27 @@ pub struct Link {
     pub transfer: f64,
 }
 
+impl Link {
+    /// Of two links what takes longer.
+    fn or_worse(&self, other: &Link) -> Link {
+        Link {
+            alpha: self.alpha.max(other.alpha),
+            overhead: self.overhead.max(other.overhead),
+            beta: self.beta.max(other.beta),
+            transfer: self.transfer.max(other.transfer),
+        }
+    }
+}
+
 /// What the parts of a [`Cost`] take, in seconds or seconds per byte.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Model {
     /// By level, between ranks that are apart there: on two hosts, on two sockets, by two caches. At last, between ranks of which
     /// that is not known.
     pub links: [Link; LEVELS + 1],
+    /// By the outermost level at which the ranks of a ring are apart, its narrowest link, where its order was chosen by links; else none: the links of a
+    /// ring are those between any two.
+    pub ring: Option<[Link; LEVELS + 1]>,
     /// A byte reduced.
     pub gamma: f64,
     /// A byte copied, within a core's cache or out of another's.
@@ -116,6 +131,7 @@ impl Model {
         let [sockets, caches, close] = [sockets, caches, near].map(|pair| link(&pair.message, 0, pair.line));
         Model {
             links: [link(far, 1, profile.pairs[0].line), sockets, caches, close],
+            ring: None,
             // One of two operands comes out of another core's cache, and half of what is copied does.
             gamma: profile.reduce + (near.copy - profile.copy) / 2.0,
             copy: (profile.copy + near.copy) / 2.0,
@@ -131,13 +147,12 @@ impl Model {
         }
     }
 
-    /// The same machine where the ranks' buffers are memory of GPUs, which copy from each other by these links, level by level: what messages take, and what is done to
+    /// The same machine where the ranks' buffers are memory of GPUs, which copy from each other by these links: what messages take, and what is done to
     /// their bytes. Cache lines are the host's.
     #[must_use]
-    pub fn on_gpus(&self, figures: &GpuFigures, by_level: [GpuLink; LEVELS + 1]) -> Model {
-        let link = |level: usize| {
-            let (kind, host) = (by_level[level], &self.links[level]);
-            let message = &figures.links[kind as usize];
+    pub fn on_gpus(&self, figures: &GpuFigures, gpus: &GpuLinks) -> Model {
+        let link = |level: usize, message: &Message| {
+            let host = &self.links[level];
             // Between hosts the network comes on top.
             let network = if level == 0 { (host.alpha, host.beta) } else { (0.0, 0.0) };
             Link {
@@ -147,8 +162,16 @@ impl Model {
                 transfer: host.transfer,
             }
         };
+        let links: [Link; LEVELS + 1] = std::array::from_fn(|level| link(level, &gpus.levels[level]));
+        // One that goes over hosts is on each as it is there alone.
+        let narrowest = |level: usize| match link(level, &gpus.ring) {
+            ring if level == 0 => ring.or_worse(&links[0]),
+            ring if level <= gpus.span => ring,
+            _ => links[level],
+        };
         Model {
-            links: std::array::from_fn(link),
+            links,
+            ring: Some(std::array::from_fn(narrowest)),
             gamma: figures.reduce,
             copy: figures.copy,
             // No processor reads a GPU's memory.
@@ -227,7 +250,10 @@ impl Model {
     /// beside the root.
     pub fn time(&self, cost: &Cost, topology: &Topology, kind: Kind) -> f64 {
         let all = !matches!(kind, Kind::Gather | Kind::Gatherv | Kind::Scatter | Kind::Scatterv);
-        let link = self.link(topology, all);
+        let link = match self.ring.filter(|_| cost.around) {
+            Some(narrowest) => narrowest[topology.span()],
+            None => self.link(topology, all),
+        };
         // More ranks than cores take turns on a core: at each wait, and with work that all ranks have.
         let crowd = (f64::from(topology.per_node()) / f64::from(topology.cores.max(1))).max(1.0);
         // With a core for each rank what is written comes again only when other cores have let go of it.

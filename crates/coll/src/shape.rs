@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::schedule::{Buf, Span};
 use crate::sections::{self, Cut};
 use crate::segments::Products;
-use crate::{Composition, Kind, Model, Topology};
+use crate::{Composition, Kind, Model, RingOrder, Topology};
 
 /// Where the blocks of the ranks lie in a buffer, in units.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -116,6 +116,8 @@ pub struct Shape {
     pub commutative: bool,
     /// A node has more ranks than cores.
     pub crowded: bool,
+    /// The order of ranks on a ring, if it is another one than that of their numbers.
+    pub ring: Option<Arc<RingOrder>>,
     /// What becomes of the stages, if the algorithm is a composition.
     pub composition: Option<Arc<Composition>>,
 }
@@ -144,6 +146,7 @@ impl Shape {
         products: Products::UNCUT,
         commutative: true,
         crowded: false,
+        ring: None,
         composition: None,
     };
 
@@ -227,6 +230,21 @@ impl Shape {
     /// How far `rank` is behind `origin`: `after(origin, behind(rank, origin)) == rank`.
     pub fn behind(&self, rank: u32, origin: u32) -> u32 {
         self.after(rank, self.ranks - origin)
+    }
+
+    /// The rank that is `distance` (at most the number of ranks) after `rank` on the ring.
+    pub fn ring_after(&self, rank: u32, distance: u32) -> u32 {
+        self.ring.as_ref().map_or_else(|| self.after(rank, distance), |ring| ring.after(rank, distance))
+    }
+
+    /// The rank that is `distance` before `rank` on the ring.
+    pub fn ring_before(&self, rank: u32, distance: u32) -> u32 {
+        self.ring_after(rank, self.ranks - distance)
+    }
+
+    /// How far `rank` is behind `origin` on the ring: `ring_after(origin, ring_behind(rank, origin)) == rank`.
+    pub fn ring_behind(&self, rank: u32, origin: u32) -> u32 {
+        self.ring.as_ref().map_or_else(|| self.behind(rank, origin), |ring| ring.behind(rank, origin))
     }
 
     /// Start and length of part `index` of the vector cut into as many parts as there are ranks.

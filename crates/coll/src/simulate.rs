@@ -151,6 +151,7 @@ impl<'a> Simulation<'a> {
             longest_copied: tuning.model.longest_copied(algorithm.kind, topology) as u64,
             products: tuning.model.products(topology),
             crowded: topology.crowded(),
+            ring: false,
             nodes: 0,
         };
         let nodes = nodes.cloned().unwrap_or_else(|| Nodes::in_a_row(topology));
@@ -160,7 +161,8 @@ impl<'a> Simulation<'a> {
 
     /// The shape of a rank.
     fn shape(&self, rank: u32) -> Shape {
-        let shape = shape(self.algorithm.kind, rank, &self.trial);
+        let ring = self.tuning.ring.clone();
+        let shape = Shape { ring, ..shape(self.algorithm.kind, rank, &self.trial) };
         let nodes = self.nodes.apart();
         if self.algorithm.stages.is_empty() || nodes.number() == 1 {
             return shape;

@@ -148,8 +148,13 @@ impl Stage {
             StageGroup::Leaders | StageGroup::Leader(_) | StageGroup::Alone(_) => return None,
         };
         let len = if self.kind.has_blocks() { recvs.block(rank).1 } else { units(1) };
+        let ring = outer.ring.as_ref().and_then(|ring| match self.group {
+            StageGroup::Node => ring.of(ranks, |of| (nodes.of(of) == node).then(|| nodes.index(of))),
+            StageGroup::Leaders => ring.of(ranks, |of| Some(nodes.of(of))),
+            StageGroup::Alone(_) | StageGroup::Leader(_) => None,
+        });
         let (kind, &Shape { commutative, unit, .. }) = (self.kind, outer);
-        Some(Shape { kind, rank, ranks, root, len, sends, recvs, commutative, unit, ..Shape::NOTHING })
+        Some(Shape { kind, rank, ranks, root, len, sends, recvs, commutative, unit, ring, ..Shape::NOTHING })
     }
 
     /// What it costs in the largest of its groups: the case there, and where its ranks are.

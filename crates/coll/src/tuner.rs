@@ -4,9 +4,13 @@
 //! bytes (unless a rank may lack them), whether the operation commutes, [`Topology`], and the [`Tuning`] that
 //! the job's ranks got at start.
 
-use banyan_topo::{GpuFigures, GpuLink, Message};
+use std::sync::Arc;
 
-use crate::{Algorithm, BETWEEN, Case, Kind, LEVELS, Model, Needs, Overrides, SubBuffer, Topology, of_kind};
+use banyan_topo::{GpuFigures, GpuLinks, Message};
+
+use crate::{
+    Algorithm, BETWEEN, Case, Kind, Model, Needs, Overrides, RingOrder, SubBuffer, Topology, of_kind,
+};
 
 /// What choices rest on besides the call and the communicator. All ranks of a job have the same.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +21,8 @@ pub struct Tuning {
     pub overrides: Overrides,
     /// Where buffers are memory of GPUs, so that `model` is that of messages between these: what goes over shared memory of the host.
     pub staged: Option<Staged>,
+    /// In which order rings go over the ranks, if it is not that of their numbers.
+    pub ring: Option<Arc<RingOrder>>,
 }
 
 /// What is done in the host's memory for buffers of GPUs.
@@ -40,13 +46,15 @@ impl Staged {
 }
 
 impl Tuning {
-    /// The same for a communicator whose buffers are memory of GPUs, which copy from each other by these links, level by level.
+    /// The same for a communicator whose buffers are memory of GPUs, which copy from each other by these links, and over whose ranks rings go in this
+    /// order.
     #[must_use]
-    pub fn on_gpus(&self, figures: &GpuFigures, links: [GpuLink; LEVELS + 1]) -> Tuning {
+    pub fn on_gpus(&self, figures: &GpuFigures, links: &GpuLinks, ring: Vec<u32>) -> Tuning {
         Tuning {
             model: self.model.on_gpus(figures, links),
             overrides: self.overrides.clone(),
             staged: Some(Staged { model: self.model, copy: figures.to_host }),
+            ring: RingOrder::new(ring),
         }
     }
 

@@ -7,7 +7,7 @@ mod world;
 
 use banyan_coll::{
     Algorithm, Attempt, Call, Fault, Groups, Kind, Link, Location, Model, Needs, Nodes, Overrides, PlanCache,
-    SharedCaps, Topology, Tuning, begin, start,
+    RingOrder, SharedCaps, Topology, Tuning, begin, start,
 };
 use banyan_memory::HeapBuffer;
 use trial::{Layout, Operation, Prepared, Trial};
@@ -98,7 +98,10 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     // A network as quick as memory, on which long data go through the stages of a composition in several chunks.
     let mut model = Model::default();
     model.links[0] = Link { alpha: 1e-6, overhead: 0.1e-6, beta: 1.0 / 12e9, ..model.links[0] };
-    let tuning = Tuning { overrides, model, staged: None };
+    // The even ranks, and then the odd ones.
+    let order = (0..trial.ranks).step_by(2).chain((1..trial.ranks).step_by(2)).collect();
+    let ring = if trial.seed.is_multiple_of(2) { RingOrder::new(order) } else { None };
+    let tuning = Tuning { overrides, model, staged: None, ring };
     let composed = algorithm.is_some_and(|row| !row.stages.is_empty());
     let needs =
         if composed { Needs::SharedScratch } else { algorithm.map_or(Needs::Messages, |row| row.needs) };

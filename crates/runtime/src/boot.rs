@@ -136,6 +136,7 @@ fn boot(mut job: Job, mut client: Option<Client>, mut ports: Ports, shares_memor
         model: Model::of(&profile, job.hosts()),
         overrides: overrides.map_err(|error| bad(settings::COLL, &error))?,
         staged: None,
+        ring: None,
     };
     let budget = settings::bytes(job.setting_or_default(settings::EAGER_BUDGET))
         .map_err(|error| bad(settings::EAGER_BUDGET, &error))?;

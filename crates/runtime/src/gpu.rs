@@ -1,15 +1,16 @@
 //! Which GPUs users' buffers may be on: what the setting says, what programs are told of kinds of memory, what they say of them, and where the GPUs of a
 //! communicator's ranks are.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use banyan_coll::{Call, Location};
+use banyan_coll::{Call, Location, RingOrder, Tuning};
 use banyan_memory::{
     Buffer, Compiler, DeviceStats, Gpus, MappedCopies, Platform, current_device, device_stats, look_for,
     nvlinks, sees, why_not_mapped,
 };
 use banyan_pmi::{Job, settings};
-use banyan_topo::{GpuFigures, GpuLink, GpuLocation, HostMap, gpu_links};
+use banyan_topo::{GPU_ROW, GpuFigures, GpuGroup, GpuLinks, GpuRow, HostMap};
 
 use crate::bail;
 use crate::coll::bytes_of;
@@ -83,25 +84,6 @@ pub(crate) fn says_on_devices(info: &Info) -> bool {
         && Platform::ALL.into_iter().any(|platform| are_all(format!("{}:device", prefix(platform))))
 }
 
-/// What a rank tells others of its GPU: whether it knows it, by what it is linked, and the two numbers of its location.
-type Told = [u8; 12];
-
-fn told(location: Option<GpuLocation>) -> Told {
-    let mut told = [0; 12];
-    if let Some(GpuLocation { group, switch, link }) = location {
-        (told[0], told[1]) = (1, link as u8);
-        told[4..8].copy_from_slice(&group.to_le_bytes());
-        told[8..].copy_from_slice(&switch.to_le_bytes());
-    }
-    told
-}
-
-fn location(told: &[u8]) -> Option<GpuLocation> {
-    let number = |at: usize| Some(u32::from_le_bytes(told.get(at..at + 4)?.try_into().ok()?));
-    let link = *GpuLink::ALL.get(usize::from(*told.get(1)?))?;
-    (told[0] == 1).then_some(GpuLocation { group: number(4)?, switch: number(8)?, link })
-}
-
 /// Where all ranks' GPUs are, as each has told: complete before the first collective for which it matters.
 pub(crate) struct ToldGpus {
     told: Buffer,
@@ -114,15 +96,45 @@ impl ToldGpus {
     pub(crate) fn found(&self, runtime: &Runtime, group: &Group) -> Option<&OnGpus> {
         let find = || {
             let told = bytes_of(&self.told);
-            let gpus: Vec<GpuLocation> =
-                told.chunks_exact(size_of::<Told>()).map(location).collect::<Option<_>>()?;
-            let places = group.peers().map(|peer| runtime.job().places.home(peer.0).node);
-            let locations = places.zip(&gpus).map(|(node, gpu)| Location::of_gpu(node, gpu)).collect();
-            let tuning = runtime.tuning.on_gpus(&GpuFigures::ASSUMED, gpu_links(gpus.iter().copied()));
-            Some(OnGpus { tuning, locations })
+            let rows: Vec<GpuRow> = told.as_chunks().0.iter().map(GpuRow::decode).collect::<Option<_>>()?;
+            let nodes: Vec<u32> = group.peers().map(|peer| runtime.job().places.home(peer.0).node).collect();
+            on_gpus(&nodes, &rows, &runtime.tuning)
         };
         self.found.get_or_init(find).as_ref()
     }
+}
+
+/// What collectives go by on ranks of these nodes that have these GPUs.
+fn on_gpus(nodes: &[u32], rows: &[GpuRow], tuning: &Tuning) -> Option<OnGpus> {
+    let mut by_node: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (rank, node) in nodes.iter().enumerate() {
+        by_node.entry(*node).or_default().push(rank);
+    }
+    let hosts = by_node.len() as u32;
+    let mut places = vec![(0, 0); nodes.len()];
+    let mut links: Option<GpuLinks> = None;
+    // Most hosts are alike, and the search for a ring over the GPUs of one takes a while.
+    let mut known: Vec<(Vec<&GpuRow>, GpuGroup)> = vec![];
+    for (node, ranks) in &by_node {
+        let of_host: Vec<&GpuRow> = ranks.iter().map(|rank| &rows[*rank]).collect();
+        let at = match known.iter().position(|(rows, _)| *rows == of_host) {
+            Some(at) => at,
+            None => {
+                let group = GpuGroup::of(&of_host, hosts, &GpuFigures::ASSUMED)?;
+                known.push((of_host, group));
+                known.len() - 1
+            }
+        };
+        let group = &known[at].1;
+        for (place, at) in (0..).zip(&group.ring) {
+            places[ranks[*at]] = (*node, place);
+        }
+        links = Some(links.map_or(group.links, |links| links.or_worse(&group.links)));
+    }
+    let locations =
+        nodes.iter().zip(rows).map(|(node, row)| Location::of_gpu(*node, &row.location)).collect();
+    let tuning = tuning.on_gpus(&GpuFigures::ASSUMED, &links?, RingOrder::over_hosts(&places));
+    Some(OnGpus { tuning, locations })
 }
 
 impl Comm {
@@ -133,15 +145,16 @@ impl Comm {
             return Ok(None);
         }
         let runtime = self.runtime();
-        let here = || -> Option<GpuLocation> {
+        let here = || -> Option<[u8; GPU_ROW]> {
             let takes = |platform: &Platform| runtime.takes(*platform).unwrap_or(false);
             let address = Platform::ALL.into_iter().filter(takes).find_map(current_device)?;
             HostMap::told_with_links(runtime.job().setting(settings::TOPOLOGY), nvlinks)
                 .ok()?
-                .gpu_location(&address)
+                .gpu_row(&address)?
+                .encode()
         };
         let here = if other.has_run_collectives() { None } else { here() };
-        let (call, told) = self.gathering(&told(here))?;
+        let (call, told) = self.gathering(&here.unwrap_or([0; GPU_ROW]))?;
         other.coll_state().expect_gpus(ToldGpus { told, found: OnceLock::new() });
         Ok(Some(call))
     }

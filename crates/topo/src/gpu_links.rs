@@ -1,7 +1,10 @@
-//! What is between the GPUs of a host ([`GpuLink`]), where a GPU is among the others ([`GpuLocation`]), and what things take on GPUs and between
-//! them ([`GpuFigures`]).
+//! What is between the GPUs of a host ([`GpuWay`]), what things take on GPUs and between them ([`GpuFigures`]), and what is known of those that have the
+//! ranks of a communicator on a host ([`GpuGroup`]): where they are among each other, and in which order a ring goes over them.
+
+use std::fmt;
 
 use crate::gpu::Gpu;
+use crate::gpu_ring::ring;
 use crate::map::{Holder, HostMap, NvLink};
 use crate::place::Distance;
 use crate::profile::Message;
@@ -27,7 +30,7 @@ impl GpuLink {
     /// All of them, in the order of [`GpuFigures::links`].
     pub const ALL: [GpuLink; 4] = [GpuLink::NvSwitch, GpuLink::NvLink, GpuLink::Pcie, GpuLink::Staged];
 
-    /// What people call it.
+    /// What people call it, and files.
     pub fn name(self) -> &'static str {
         match self {
             GpuLink::NvSwitch => "NVSwitch",
@@ -38,6 +41,33 @@ impl GpuLink {
     }
 }
 
+/// By what two GPUs copy from each other, and how wide that is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GpuWay {
+    /// Of which kind it is.
+    pub link: GpuLink,
+    /// What its NVLinks carry each way together by data sheets, in GB/s; 0 where there are none.
+    pub width: u16,
+}
+
+impl fmt::Display for GpuWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.width {
+            0 => f.write_str(self.link.name()),
+            width => write!(f, "{} of {width} GB/s", self.link.name()),
+        }
+    }
+}
+
+/// What an NVLink carries each way, in GB/s, by its generation.
+fn width_of_link(generation: u8) -> u32 {
+    match generation {
+        1 => 20,
+        0 | 2..=4 => 25,
+        5.. => 50,
+    }
+}
+
 /// Where a GPU is among those of its host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GpuLocation {
@@ -45,14 +75,161 @@ pub struct GpuLocation {
     pub group: u32,
     /// Of GPUs without NVLinks, those with the same number are below one PCIe switch or root port.
     pub switch: u32,
-    /// By what it reaches those that have both numbers.
-    pub link: GpuLink,
+}
+
+impl GpuLocation {
+    /// At which level of [`GpuLinks::levels`] two GPUs are apart.
+    fn apart(self, other: GpuLocation) -> usize {
+        match () {
+            () if self.group != other.group => 1,
+            () if self.switch != other.switch => 2,
+            () => 3,
+        }
+    }
+}
+
+/// What a host's map says of one of its GPUs beside the others: a row of the table of links.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GpuRow {
+    /// Its place among the host's GPUs.
+    pub place: usize,
+    /// Where it is.
+    pub location: GpuLocation,
+    /// By what it and each of the host's GPUs copy from each other, itself included, and how far that one is.
+    pub to: Vec<(GpuWay, Distance)>,
+}
+
+/// What is told of a GPU in so many bytes.
+pub const GPU_ROW: usize = 12 + 4 * MOST_GPUS;
+
+/// The most GPUs of a host whose rows are told.
+const MOST_GPUS: usize = 16;
+
+impl GpuRow {
+    /// The row as bytes, which never are all 0; `None` if the host has more than 16 GPUs.
+    pub fn encode(&self) -> Option<[u8; GPU_ROW]> {
+        let mut bytes = [0; GPU_ROW];
+        let mut at = 0;
+        let mut put = |more: &[u8]| -> Option<()> {
+            bytes.get_mut(at..at + more.len())?.copy_from_slice(more);
+            at += more.len();
+            Some(())
+        };
+        put(&[self.to.len() as u8, self.place as u8, 0, 0])?;
+        put(&self.location.group.to_le_bytes())?;
+        put(&self.location.switch.to_le_bytes())?;
+        for (way, far) in &self.to {
+            put(&[way.link as u8, *far as u8])?;
+            put(&way.width.to_le_bytes())?;
+        }
+        Some(bytes)
+    }
+
+    /// The row that these bytes tell; `None` if they tell none.
+    pub fn decode(bytes: &[u8; GPU_ROW]) -> Option<GpuRow> {
+        let [number @ 1..=u8::MAX, place, 0, 0, words @ ..] = bytes else { return None };
+        let word = |at: usize| Some(u32::from_le_bytes(words.get(at..at + 4)?.try_into().ok()?));
+        let to = |[link, far, low, high]: &[u8; 4]| {
+            let link = *GpuLink::ALL.get(usize::from(*link))?;
+            let far = *Distance::ALL.get(usize::from(*far))?;
+            Some((GpuWay { link, width: u16::from_le_bytes([*low, *high]) }, far))
+        };
+        let ways = bytes[12..].as_chunks().0.get(..usize::from(*number))?;
+        Some(GpuRow {
+            place: usize::from(*place),
+            location: GpuLocation { group: word(0)?, switch: word(4)? },
+            to: ways.iter().map(to).collect::<Option<_>>()?,
+        })
+    }
+}
+
+/// What messages between GPUs take that ranks of a communicator have.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct GpuLinks {
+    /// In the mean of those that are apart on two hosts, in two groups of one, below two switches of one group, and of those that are not
+    /// apart. Between hosts the network comes on top.
+    pub levels: [Message; 4],
+    /// By the narrowest link of the ring over those of a host.
+    pub ring: Message,
+    /// At which of the levels that ring is apart.
+    pub span: usize,
+}
+
+impl GpuLinks {
+    /// Of two hosts: what takes longer.
+    #[must_use]
+    pub fn or_worse(&self, other: &GpuLinks) -> GpuLinks {
+        let worse = |one: Message, other: Message| Message {
+            latency: one.latency.max(other.latency),
+            overhead: one.overhead.max(other.overhead),
+            byte: one.byte.max(other.byte),
+        };
+        GpuLinks {
+            levels: std::array::from_fn(|level| worse(self.levels[level], other.levels[level])),
+            ring: worse(self.ring, other.ring),
+            span: self.span.min(other.span),
+        }
+    }
+}
+
+/// Those of a host's GPUs that some ranks have, one each, in the order of ranks.
+#[derive(Clone, PartialEq, Debug)]
+pub struct GpuGroup {
+    /// Where each is.
+    pub locations: Vec<GpuLocation>,
+    /// In which order a ring goes over them.
+    pub ring: Vec<usize>,
+    /// The narrowest link of that ring; `None` if it is all one GPU.
+    pub narrowest: Option<GpuWay>,
+    /// What messages take.
+    pub links: GpuLinks,
+}
+
+impl GpuGroup {
+    /// The GPUs that ranks of a host have, each with its row of the host's table, where the host is one of so many `hosts`; `None` if there are none, or the rows are not of one
+    /// host.
+    pub fn of(rows: &[&GpuRow], hosts: u32, figures: &GpuFigures) -> Option<GpuGroup> {
+        if rows.iter().any(|row| rows.iter().any(|other| row.to.len() <= other.place)) {
+            return None;
+        }
+        let locations: Vec<GpuLocation> = rows.iter().map(|row| row.location).collect();
+        // Of ranks that have one GPU the first stands for all.
+        let first = |at: usize| rows.iter().position(|row| row.place == rows[at].place);
+        let firsts: Vec<usize> = (0..rows.len()).filter(|at| first(*at) == Some(*at)).collect();
+        let to = |one: usize, other: usize| rows[one].to[rows[other].place];
+        let way = |one: usize, other: usize| to(one, other).0;
+        // Links of one kind are told apart by how far they lead.
+        let width = |one: usize, other: usize| {
+            let (way, far) = to(one, other);
+            (1e-6 / figures.message(way).byte) as u64 * 8 + (Distance::Sys as u64 - far as u64)
+        };
+        let row = |one: &usize| firsts.iter().map(|other| width(*one, *other)).collect();
+        let closed = hosts <= 1;
+        let order = ring(&firsts.iter().map(row).collect::<Vec<_>>(), closed);
+        let order: Vec<usize> = order.into_iter().map(|at| firsts[at]).collect();
+        let back = (closed && order.len() > 2).then(|| (order[order.len() - 1], order[0]));
+        let pairs = order.windows(2).map(|pair| (pair[0], pair[1])).chain(back);
+        let byte = |way: &GpuWay| figures.message(*way).byte;
+        let narrowest =
+            pairs.map(|(one, other)| way(one, other)).max_by(|one, other| byte(one).total_cmp(&byte(other)));
+        let all = order.iter().flat_map(|of| (0..rows.len()).filter(|at| first(*at) == Some(*of)));
+        let ring = all.collect();
+        let levels = levels(&firsts, &locations, way, figures);
+        let apart =
+            firsts.iter().flat_map(|one| firsts.iter().map(|other| locations[*one].apart(locations[*other])));
+        let links = GpuLinks {
+            levels,
+            ring: narrowest.map_or(levels[3], |way| figures.message(way)),
+            span: apart.min()?,
+        };
+        Some(GpuGroup { locations, ring, narrowest, links })
+    }
 }
 
 /// What things take on GPUs and between them, in seconds or seconds per byte.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct GpuFigures {
-    /// A message from one GPU's memory to another one's, by [link](GpuLink::ALL).
+    /// A message from one GPU's memory to another one's, by [link](GpuLink::ALL); where these are NVLinks, by 25 GB/s of such.
     pub links: [Message; 4],
     /// A copy between a GPU and the host, until it is seen to be over.
     pub to_host: Message,
@@ -63,12 +240,12 @@ pub struct GpuFigures {
 }
 
 impl GpuFigures {
-    /// Of servers with NVIDIA's GPUs. Nobody has measured them: bytes follow from what links carry by their data sheets (18 NVLinks of the fourth generation, 4 of the
-    /// second, 16 lanes of PCIe 4), latencies from what an announcement, the start of a copy and a look at its event may take.
+    /// Of servers with NVIDIA's GPUs. Nobody has measured them: bytes follow from what links carry by their data sheets (0.8 of an NVLink of the second to fourth generation,
+    /// 16 lanes of PCIe 4), latencies from what an announcement, the start of a copy and a look at its event may take.
     pub const ASSUMED: GpuFigures = GpuFigures {
         links: [
-            Message { latency: 15e-6, overhead: 5e-6, byte: 1.0 / 360e9 },
-            Message { latency: 15e-6, overhead: 5e-6, byte: 1.0 / 80e9 },
+            Message { latency: 15e-6, overhead: 5e-6, byte: 1.0 / 20e9 },
+            Message { latency: 15e-6, overhead: 5e-6, byte: 1.0 / 20e9 },
             Message { latency: 17e-6, overhead: 5e-6, byte: 1.0 / 20e9 },
             Message { latency: 30e-6, overhead: 10e-6, byte: 1.0 / 10e9 },
         ],
@@ -76,6 +253,13 @@ impl GpuFigures {
         copy: 1.0 / 1000e9,
         reduce: 1.0 / 600e9,
     };
+
+    /// A message by this way.
+    pub fn message(&self, way: GpuWay) -> Message {
+        let message = self.links[way.link as usize];
+        let narrower = if way.width == 0 { 1.0 } else { 25.0 / f64::from(way.width) };
+        Message { byte: message.byte * narrower, ..message }
+    }
 }
 
 impl HostMap {
@@ -111,13 +295,7 @@ impl HostMap {
         let gpu = &self.gpus[own];
         let joined = self.joined(own);
         if joined.len() > 1 {
-            let direct = |other: &usize| self.gpus[*other].nvswitch_links.min(gpu.nvswitch_links) == 0;
-            let link = if joined.iter().any(|other| *other != own && direct(other)) {
-                GpuLink::NvLink
-            } else {
-                GpuLink::NvSwitch
-            };
-            return Some(GpuLocation { group: joined[0] as u32, switch: 0, link });
+            return Some(GpuLocation { group: joined[0] as u32, switch: 0 });
         }
         let first = |near: &dyn Fn(&Gpu) -> bool| self.gpus.iter().position(near).unwrap_or(own) as u32;
         let within = |other: &Gpu, most| self.distance(Holder::Device(&gpu.at), &other.at) <= most;
@@ -128,7 +306,36 @@ impl HostMap {
         };
         let group = first(&|other| alone(other) && within(other, Distance::Node));
         let switch = first(&|other| alone(other) && within(other, Distance::Pxb));
-        Some(GpuLocation { group, switch, link: GpuLink::Pcie })
+        Some(GpuLocation { group, switch })
+    }
+
+    /// By what two GPUs copy from each other.
+    fn gpu_way(&self, one: &Gpu, other: &Gpu) -> GpuWay {
+        let width =
+            self.nvlinks(one, other) * width_of_link(one.nvlink_generation.min(other.nvlink_generation));
+        let link = match () {
+            () if width > 0 && one.nvswitch_links.min(other.nvswitch_links) > 0 => GpuLink::NvSwitch,
+            () if width > 0 => GpuLink::NvLink,
+            () if self.distance(Holder::Device(&one.at), &other.at) <= Distance::Node => GpuLink::Pcie,
+            () => GpuLink::Staged,
+        };
+        GpuWay { link, width: width.min(u16::MAX.into()) as u16 }
+    }
+
+    /// What is known of the GPU at a PCI address beside the others; `None` if the map has none there.
+    pub fn gpu_row(&self, address: &str) -> Option<GpuRow> {
+        let place = self.gpus.iter().position(|gpu| gpu.at.address() == Some(address))?;
+        let gpu = &self.gpus[place];
+        let to = |other: &Gpu| (self.gpu_way(gpu, other), self.distance(Holder::Device(&gpu.at), &other.at));
+        let location = self.gpu_location(address)?;
+        Some(GpuRow { place, location, to: self.gpus.iter().map(to).collect() })
+    }
+
+    /// The GPUs at these PCI addresses, which ranks of this host have, as of [`GpuGroup::of`]; `None` if the map lacks one of them, or there is none.
+    pub fn gpu_group(&self, addresses: &[&str], hosts: u32, figures: &GpuFigures) -> Option<GpuGroup> {
+        let rows: Vec<GpuRow> =
+            addresses.iter().map(|address| self.gpu_row(address)).collect::<Option<_>>()?;
+        GpuGroup::of(&rows.iter().collect::<Vec<_>>(), hosts, figures)
     }
 
     /// The GPUs that NVLinks lead to from this one, also by way of others, and it itself: their places in the list, rising.
@@ -146,9 +353,28 @@ impl HostMap {
     }
 }
 
-/// By what GPUs that are apart copy from each other: on two hosts, in two groups of one, below two switches of one group, and those that are not
-/// apart.
-pub fn gpu_links(locations: impl IntoIterator<Item = GpuLocation>) -> [GpuLink; 4] {
-    let near = locations.into_iter().map(|location| location.link).max().unwrap_or(GpuLink::Staged);
-    [GpuLink::Staged, GpuLink::Staged, near.max(GpuLink::Pcie), near]
+/// What messages take between `gpus` that are apart, in the mean by level as in [`GpuLinks::levels`].
+fn levels(
+    gpus: &[usize],
+    locations: &[GpuLocation],
+    way: impl Fn(usize, usize) -> GpuWay,
+    figures: &GpuFigures,
+) -> [Message; 4] {
+    // Where no two are apart so.
+    let usual = [GpuLink::Staged, GpuLink::Staged, GpuLink::Pcie, GpuLink::Pcie];
+    let pairs =
+        || gpus.iter().enumerate().flat_map(|(at, one)| gpus[..at].iter().map(move |other| (*one, *other)));
+    std::array::from_fn(|level| {
+        let apart = pairs().filter(|(one, other)| locations[*one].apart(locations[*other]) == level);
+        let messages: Vec<Message> = apart.map(|(one, other)| figures.message(way(one, other))).collect();
+        let mean = |part: fn(&Message) -> f64| messages.iter().map(part).sum::<f64>() / messages.len() as f64;
+        match messages.is_empty() {
+            true => figures.links[usual[level] as usize],
+            false => Message {
+                latency: mean(|message| message.latency),
+                overhead: mean(|message| message.overhead),
+                byte: mean(|message| message.byte),
+            },
+        }
+    })
 }

@@ -29,6 +29,12 @@ pub enum Distance {
     Sys,
 }
 
+impl Distance {
+    /// All of them, the nearest first.
+    pub const ALL: [Distance; 5] =
+        [Distance::Pix, Distance::Pxb, Distance::Phb, Distance::Node, Distance::Sys];
+}
+
 impl fmt::Display for Distance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

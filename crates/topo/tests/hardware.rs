@@ -6,8 +6,8 @@ mod hosts;
 use std::path::Path;
 
 use banyan_topo::{
-    CpuSet, Distance, GpuLink, GpuLocation, GpuPath, HardwareMap, Holder, HostMap, Machine, Nic, NvLink,
-    NvLinks, RdmaPort, Switch, Turn, Unit, bound, gpu_links, rdma_ports, share,
+    CpuSet, Distance, GpuFigures, GpuGroup, GpuLink, GpuLocation, GpuPath, GpuWay, HardwareMap, Holder,
+    HostMap, Machine, Nic, NvLink, NvLinks, RdmaPort, Switch, Turn, Unit, bound, rdma_ports, share,
 };
 use hosts::{DUAL, FAT_TREE, HGX, HGX_FILE, Host, MESH_FILE};
 use proptest::prelude::*;
@@ -281,25 +281,84 @@ fn the_driver_tells_of_nvlinks() {
 #[test]
 fn gpus_are_grouped_by_nvlinks_or_else_by_sockets_and_switches() {
     let file = HardwareMap::parse(HGX_FILE).unwrap().hosts[0].clone();
-    let one = GpuLocation { group: 0, switch: 0, link: GpuLink::NvSwitch };
-    assert_eq!(locations(&file), [one; 8]);
-    assert_eq!(
-        gpu_links(locations(&file)),
-        [GpuLink::Staged, GpuLink::Staged, GpuLink::Pcie, GpuLink::NvSwitch]
-    );
+    assert_eq!(locations(&file), [GpuLocation { group: 0, switch: 0 }; 8]);
     // Without NVLinks: four below each socket, each at a switch of its own.
     let mut plain = file.clone();
     plain.gpus.iter_mut().for_each(|gpu| gpu.nvswitch_links = 0);
-    let places: Vec<_> = locations(&plain).iter().map(|of| (of.group, of.switch, of.link)).collect();
-    let by_pcie = |at: u32| (at / 4 * 4, at, GpuLink::Pcie);
-    assert_eq!(places, (0..8).map(by_pcie).collect::<Vec<_>>());
+    let places: Vec<_> = locations(&plain).iter().map(|of| (of.group, of.switch)).collect();
+    assert_eq!(places, (0..8).map(|at| (at / 4 * 4, at)).collect::<Vec<_>>());
     // A chain of NVLinks through three of them.
     let link = |one: &str, other: &str| NvLink { gpus: [one.to_owned(), other.to_owned()], links: 4 };
     plain.nvlinks = vec![link("GPU1", "GPU5"), link("GPU5", "GPU6")];
     let chain = locations(&plain);
-    assert!(
-        [1, 5, 6].iter().all(|at| chain[*at] == GpuLocation { group: 1, switch: 0, link: GpuLink::NvLink })
-    );
+    assert!([1, 5, 6].iter().all(|at| chain[*at] == GpuLocation { group: 1, switch: 0 }));
     assert_eq!((chain[4].group, chain[7].group, chain[0].group), (4, 4, 0));
     assert_eq!(plain.gpu_location("0000:ff:00.0"), None);
+}
+
+/// What is known of the GPUs of these numbers.
+fn group(host: &HostMap, gpus: &[usize], hosts: u32) -> GpuGroup {
+    let addresses: Vec<&str> = gpus.iter().map(|gpu| host.gpus[*gpu].at.address().unwrap()).collect();
+    host.gpu_group(&addresses, hosts, &GpuFigures::ASSUMED).unwrap()
+}
+
+/// Seconds per byte at so many GB/s.
+fn at(rate: f64) -> f64 {
+    1e-9 / rate
+}
+
+fn near(a: f64, b: f64) {
+    assert!((a / b - 1.0).abs() < 1e-9, "{a} is not {b}");
+}
+
+/// The ring over the cube mesh takes pairs of links alone, and is that of NCCL; the mean has those without a link, too.
+#[test]
+fn a_ring_takes_the_widest_links_and_its_narrowest_counts() {
+    let mesh = HardwareMap::parse(MESH_FILE).unwrap().hosts[0].clone();
+    let all: Vec<usize> = (0..8).collect();
+    let whole = group(&mesh, &all, 1);
+    assert_eq!(whole.ring, [0, 3, 2, 1, 5, 6, 7, 4]);
+    assert_eq!(whole.narrowest, Some(GpuWay { link: GpuLink::NvLink, width: 50 }));
+    assert_eq!(whole.narrowest.unwrap().to_string(), "NVLink of 50 GB/s");
+    near(whole.links.ring.byte, at(40.0));
+    near(whole.links.levels[3].byte, (8.0 * at(40.0) + 8.0 * at(20.0) + 12.0 * at(10.0)) / 28.0);
+    // Of ranks in another order, the same GPUs follow each other; ranks with one GPU stay together.
+    let mixed = [5, 0, 7, 3, 1, 6, 4, 2, 0];
+    let over: Vec<usize> = group(&mesh, &mixed, 1).ring.into_iter().map(|rank| mixed[rank]).collect();
+    let start = over.iter().position(|gpu| *gpu == 5).unwrap();
+    let around: Vec<usize> = over[start..].iter().chain(&over[..start]).copied().collect();
+    assert!(
+        [[5, 6, 7, 4, 0, 0, 3, 2, 1], [5, 1, 2, 3, 0, 0, 4, 7, 6]].contains(&around[..].try_into().unwrap()),
+        "{around:?}"
+    );
+    // Where it goes on to another host it need not close.
+    let four = group(&mesh, &[0, 1, 2, 7], 2);
+    assert_eq!(
+        (four.ring, four.narrowest),
+        (vec![0, 1, 2, 3], Some(GpuWay { link: GpuLink::Staged, width: 0 }))
+    );
+    let open = group(&mesh, &[0, 4, 2, 1], 2);
+    assert_eq!((open.ring.len(), open.narrowest.map(|way| way.width)), (4, Some(25)));
+
+    let switched = HardwareMap::parse(HGX_FILE).unwrap().hosts[0].clone();
+    let whole = group(&switched, &all, 1);
+    assert_eq!((&whole.ring, whole.narrowest), (&all, Some(GpuWay { link: GpuLink::NvSwitch, width: 450 })));
+    near(whole.links.ring.byte, at(360.0));
+    near(whole.links.levels[3].byte, at(360.0));
+    // By PCIe alone sockets are left once and come back to once, and pairs below a switch stay together.
+    let mut plain = mesh.clone();
+    plain.nvlinks.clear();
+    let dealt = [0, 4, 2, 6, 1, 5, 3, 7];
+    let by_pcie = group(&plain, &dealt, 1);
+    let over: Vec<usize> = by_pcie.ring.iter().map(|rank| dealt[*rank]).collect();
+    let changes = |of: usize| (0..8).filter(|at| over[*at] / of != over[(at + 1) % 8] / of).count();
+    assert_eq!((changes(4), changes(2), by_pcie.links.span), (2, 4, 1), "{over:?}");
+    assert_eq!(by_pcie.narrowest.map(|way| way.link), Some(GpuLink::Staged));
+    near(by_pcie.links.levels[1].byte, at(10.0));
+    near(by_pcie.links.levels[2].byte, at(20.0));
+    // One GPU, and one that is not there.
+    let alone = group(&mesh, &[3, 3], 1);
+    assert_eq!((alone.ring, alone.narrowest, alone.links.span), (vec![0, 1], None, 3));
+    assert_eq!(mesh.gpu_group(&["0000:ff:00.0"], 1, &GpuFigures::ASSUMED), None);
+    assert_eq!(mesh.gpu_group(&[], 1, &GpuFigures::ASSUMED), None);
 }

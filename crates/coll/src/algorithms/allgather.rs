@@ -25,10 +25,10 @@ pub(crate) const RING: Algorithm = Algorithm {
     kind: Kind::Allgather,
     name: "ring",
     about: "p - 1 rounds between neighbours, each block straight to where it belongs: many bytes",
-    rotates: BRUCK.rotates,
+    rotates: |shape| shape.ring.is_none() && (BRUCK.rotates)(shape),
     rounds: |shape| shape.ranks.max(2) - 1,
     round: ring,
-    cost: |case| Cost { copied: case.bytes, ..Cost::rounds(case.p() - 1.0, case.bytes * (case.p() - 1.0)) },
+    cost: |case| Cost { copied: case.bytes, ..Cost::around(case.p() - 1.0, case.bytes * (case.p() - 1.0)) },
     ..Algorithm::MESSAGES
 };
 
@@ -76,9 +76,9 @@ fn ring(shape: &Shape, index: u32, round: &mut Round) {
     if shape.ranks == 1 {
         return;
     }
-    round.recv(shape.before(me, 1), block(shape.before(me, index + 1)));
-    let from = if index == 0 { shape.whole(Buf::Send) } else { block(shape.before(me, index)) };
-    round.send(shape.after(me, 1), from);
+    round.recv(shape.ring_before(me, 1), block(shape.ring_before(me, index + 1)));
+    let from = if index == 0 { shape.whole(Buf::Send) } else { block(shape.ring_before(me, index)) };
+    round.send(shape.ring_after(me, 1), from);
 }
 
 fn spread(shape: &Shape, index: u32, round: &mut Round) {

@@ -44,12 +44,12 @@ pub(crate) const RING: Algorithm = Algorithm {
     name: "ring",
     about: "reduce-scatter and allgather around a ring: huge vectors, few ranks, neighbour links",
     reorders: true,
-    rotates: |shape| shape.len.is_multiple_of(shape.ranks.into()),
+    rotates: |shape| shape.ring.is_none() && shape.len.is_multiple_of(shape.ranks.into()),
     rounds: |shape| 2 * shape.ranks.max(2) - 2,
     round: ring,
     cost: |case: &Case| {
         let (steps, share) = (2.0 * (case.p() - 1.0), (case.p() - 1.0) / case.p());
-        Cost { reduced: case.bytes * share, ..Cost::rounds(steps, case.bytes * 2.0 * share) }
+        Cost { reduced: case.bytes * share, ..Cost::around(steps, case.bytes * 2.0 * share) }
     },
     ..Algorithm::MESSAGES
 };
@@ -238,8 +238,8 @@ fn ring(shape: &Shape, index: u32, round: &mut Round) {
         return;
     }
     let (me, rounds) = (shape.rank, shape.ranks - 1);
-    let (to, from) = (shape.after(me, 1), shape.before(me, 1));
-    let part_of = |buf: Buf, distance: u32| Span::new(buf, shape.part(shape.before(me, distance)));
+    let (to, from) = (shape.ring_after(me, 1), shape.ring_before(me, 1));
+    let part_of = |buf: Buf, distance: u32| Span::new(buf, shape.part(shape.ring_before(me, distance)));
     let part = |distance: u32| part_of(Buf::Recv, distance);
     let done = index;
     if done < rounds {

@@ -33,32 +33,32 @@ pub(crate) const CHAIN: Algorithm = Algorithm {
     round: chain,
     cost: |case| {
         let (rounds, bytes) = pipelined(case, stages(case.ranks), stages(case.ranks));
-        Cost::rounds(rounds, bytes)
+        Cost::around(rounds, bytes)
     },
     ..Algorithm::MESSAGES
 };
 
-/// One level of a binomial tree over relative ranks, the longest edges first.
+/// One level of a binomial tree over ranks by how far they are behind the root on the ring, the longest edges first.
 fn binomial(shape: &Shape, index: u32, round: &mut Round) {
     let edge = 1 << (log2_up(shape.ranks) - 1 - index);
-    let (me, data) = (shape.relative(), shape.whole(Buf::Recv));
+    let (me, data) = (shape.ring_behind(shape.rank, shape.root), shape.whole(Buf::Recv));
     if me % (2 * edge) == edge {
-        round.recv(shape.before(shape.rank, edge), data);
+        round.recv(shape.ring_before(shape.rank, edge), data);
     } else if me % (2 * edge) == 0 && me + edge < shape.ranks {
-        round.send(shape.after(shape.rank, edge), data);
+        round.send(shape.ring_after(shape.rank, edge), data);
     }
 }
 
 fn scatter_ring(shape: &Shape, index: u32, round: &mut Round) {
     let levels = log2_up(shape.ranks);
-    let (me, ranks) = (shape.relative(), shape.ranks);
+    let (me, ranks) = (shape.ring_behind(shape.rank, shape.root), shape.ranks);
     if index < levels {
         let edge = 1 << (levels - 1 - index);
         let below = |top: u32| Span::new(Buf::Recv, shape.parts(top, (top + edge).min(ranks)));
         if me % (2 * edge) == edge {
-            round.recv(shape.before(shape.rank, edge), below(me));
+            round.recv(shape.ring_before(shape.rank, edge), below(me));
         } else if me % (2 * edge) == 0 && me + edge < ranks {
-            round.send(shape.after(shape.rank, edge), below(me + edge));
+            round.send(shape.ring_after(shape.rank, edge), below(me + edge));
         }
         return;
     }
@@ -66,10 +66,10 @@ fn scatter_ring(shape: &Shape, index: u32, round: &mut Round) {
     let part = |distance: u32| Span::new(Buf::Recv, shape.part(shape.before(me, distance)));
     // The root has all parts, so nobody sends it one.
     if me != 0 {
-        round.recv(shape.before(shape.rank, 1), part(done + 1));
+        round.recv(shape.ring_before(shape.rank, 1), part(done + 1));
     }
     if me + 1 != ranks {
-        round.send(shape.after(shape.rank, 1), part(done));
+        round.send(shape.ring_after(shape.rank, 1), part(done));
     }
 }
 
@@ -80,18 +80,18 @@ fn stages(ranks: u32) -> u32 {
 
 fn chain(shape: &Shape, index: u32, round: &mut Round) {
     let (size, number) = segments(shape, stages(shape.ranks));
-    let me = shape.relative();
+    let me = shape.ring_behind(shape.rank, shape.root);
     let segment = |i: u32| {
         let at = u64::from(i) * size;
         Span::new(Buf::Recv, (at, size.min(shape.len - at)))
     };
-    // Segment i reaches relative rank v in round v - 1 + i, and leaves it in the next.
+    // Segment i reaches the rank that is v behind the root in round v - 1 + i, and leaves it in the next.
     if me > 0 && index + 1 >= me && index + 1 - me < number {
         let i = index + 1 - me;
-        round.keyed(i).recv(shape.before(shape.rank, 1), segment(i));
+        round.keyed(i).recv(shape.ring_before(shape.rank, 1), segment(i));
     }
     if me + 1 < shape.ranks && index >= me && index - me < number {
         let i = index - me;
-        round.keyed(i).send(shape.after(shape.rank, 1), segment(i));
+        round.keyed(i).send(shape.ring_after(shape.rank, 1), segment(i));
     }
 }

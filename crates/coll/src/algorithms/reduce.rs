@@ -29,10 +29,17 @@ fn partial(shape: &Shape) -> Buf {
     if shape.rank == shape.root { Buf::Recv } else { Buf::Temp }
 }
 
-/// The top of the tree is the root if the operation commutes, else rank 0, which passes the result on to the root.
+/// The top of the tree is the root if the operation commutes, and ranks are in the order of the ring; else it is rank 0, which passes the result
+/// on to the root.
 fn binomial(shape: &Shape, index: u32, round: &mut Round) {
     let top = if shape.commutative { shape.root } else { 0 };
-    let (me, levels) = (shape.behind(shape.rank, top), log2_up(shape.ranks));
+    let any = shape.commutative;
+    let me = if any { shape.ring_behind(shape.rank, top) } else { shape.rank };
+    let after = |edge: u32| match any {
+        true => shape.ring_after(shape.rank, edge),
+        false => shape.after(shape.rank, edge),
+    };
+    let levels = log2_up(shape.ranks);
     let leaf = me % 2 == 1 || shape.ranks == me + 1 && me != 0;
     let mine = shape.whole(partial(shape));
     if index == 0 {
@@ -42,11 +49,11 @@ fn binomial(shape: &Shape, index: u32, round: &mut Round) {
     } else if index <= levels {
         let edge = 1 << (index - 1);
         if me % (2 * edge) == edge {
-            round.send(shape.before(shape.rank, edge), if leaf { shape.whole(Buf::Send) } else { mine });
+            round.send(after(shape.ranks - edge), if leaf { shape.whole(Buf::Send) } else { mine });
         } else if me % (2 * edge) == 0 && me + edge < shape.ranks {
             let with = if edge == 1 { shape.whole(Buf::Send) } else { mine };
             let merge = Merge::new(with, mine, Side::Right.unless(shape.commutative));
-            round.recv_reduce(shape.after(shape.rank, edge), merge);
+            round.recv_reduce(after(edge), merge);
         }
     } else if top != shape.root {
         if shape.rank == top {

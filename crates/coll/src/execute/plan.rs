@@ -137,6 +137,7 @@ mod tests {
                     longest_copied: u64::MAX,
                     products: Products::UNCUT,
                     crowded: false,
+                    ring: false,
                     nodes: 0,
                 };
                 let shape = shape(row.kind, rank, &trial);

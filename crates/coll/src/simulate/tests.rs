@@ -1,10 +1,10 @@
 //! The simulator against the formulas of algorithms, and folded schedules against unfolded ones.
 
-use banyan_topo::Profile;
+use banyan_topo::{GpuFigures, GpuLink, GpuLinks, GpuWay, Message, Profile};
 
 use super::*;
 use crate::Link;
-use crate::{Groups, Kind, Location, SharedCaps, all};
+use crate::{Groups, Kind, Location, RingOrder, SharedCaps, all};
 
 /// Algorithms are chosen by the formulas, which must not be far from what the schedules really do.
 #[test]
@@ -197,15 +197,22 @@ fn levels_overlap_on_long_data() {
 
 /// Ranks with a GPU each, on so many hosts: by NVSwitch on each, or below the PCIe switches of two sockets.
 fn on_gpus(hosts: u32, nvswitch: bool) -> (Topology, Nodes, Tuning) {
-    use banyan_topo::{GpuFigures, GpuLink, Profile};
     let location = |rank: u32| match nvswitch {
         true => Location([rank / 8, 0, 0]),
         false => Location([rank / 8, rank / 4 % 2, 0]),
     };
     let nodes = Nodes::new((0..8 * hosts).map(location));
-    let near = if nvswitch { GpuLink::NvSwitch } else { GpuLink::Pcie };
+    let near = match nvswitch {
+        true => GpuWay { link: GpuLink::NvSwitch, width: 450 },
+        false => GpuWay { link: GpuLink::Pcie, width: 0 },
+    };
     let host = Tuning { model: Model::of(&Profile::default(), hosts), ..Tuning::default() };
-    let tuning = host.on_gpus(&GpuFigures::ASSUMED, [GpuLink::Staged, GpuLink::Staged, GpuLink::Pcie, near]);
+    let figures = GpuFigures::ASSUMED;
+    let [pcie, staged] = [GpuLink::Pcie, GpuLink::Staged].map(|link| figures.links[link as usize]);
+    let near = figures.message(near);
+    let (ring, span) = if nvswitch { (near, 3) } else { (staged, 1) };
+    let links = GpuLinks { levels: [staged, staged, pcie, near], ring, span };
+    let tuning = host.on_gpus(&figures, &links, (0..8 * hosts).collect());
     let topology = Topology { levels: nodes.levels(), ..Topology::assumed(8 * hosts, hosts == 1, 64) };
     (topology, nodes, tuning)
 }
@@ -243,4 +250,50 @@ fn over_gpus_long_vectors_take_messages_by_their_links_and_the_simulator_agrees(
         }
     }
     assert!(times[1] > 8.0 * times[0] && times[2] > 8.0 * times[0], "by NVSwitch, PCIe, network: {times:?}");
+}
+
+/// Over GPUs whose links are unlike the narrowest link of the ring counts, and the mean of all for what goes to any rank: as in a cube mesh of NVLinks.
+#[test]
+fn the_narrowest_link_of_a_ring_counts() {
+    let figures = GpuFigures::ASSUMED;
+    let link = |width: u16| figures.message(GpuWay { link: GpuLink::NvLink, width });
+    let mean = Message { byte: 1.0 / 15e9, ..link(25) };
+    let topology = Topology { levels: Groups::on_nodes(1, 8), ..Topology::assumed(8, true, 64) };
+    let [wide, narrow] = [link(50), mean].map(|ring| {
+        let links = GpuLinks { levels: [mean; 4], ring, span: 3 };
+        let tuning = Tuning::default().on_gpus(&figures, &links, (0..8).collect());
+        tuning.explain(Kind::Allreduce, 1 << 26, &topology)
+    });
+    let time = |explained: &Explanation, name: &str| {
+        explained.candidates.iter().find(|row| row.algorithm.name == name).unwrap().time
+    };
+    assert_eq!(wide.chosen.name, "ring", "{wide}");
+    assert!(time(&narrow, "ring") > 2.0 * time(&wide, "ring"), "{narrow}");
+    assert_eq!(time(&narrow, "rabenseifner"), time(&wide, "rabenseifner"));
+    // 14 parts of 8 MiB go by each link.
+    let by_links = 14.0 * f64::from(1 << 23) * link(50).byte;
+    assert!((1.0..1.2).contains(&(time(&wide, "ring") / by_links)), "{wide}");
+}
+
+/// Ranks that were dealt out to hosts in turn: around the ring in their order each message leaves its host, and all of a host share its way.
+#[test]
+fn a_ring_goes_host_by_host() {
+    let (hosts, each) = (4, 8);
+    let host = |rank: u32| rank % hosts;
+    let nodes = Nodes::new((0..hosts * each).map(host));
+    let topology = Topology { levels: nodes.levels(), ..Topology::assumed(hosts * each, false, 64) };
+    let places: Vec<(u32, u32)> = (0..hosts * each).map(|rank| (host(rank), rank / hosts)).collect();
+    let (_, _, tuning) = on_gpus(hosts, true);
+    for kind in [Kind::Allreduce, Kind::Allgather, Kind::Bcast] {
+        let row = crate::of_kind(kind).find(|row| ["ring", "chain"].contains(&row.name)).unwrap();
+        let time = |order: Vec<u32>| {
+            let tuning = Tuning { ring: RingOrder::new(order), ..tuning.clone() };
+            let simulation = Simulation::new(row, 1 << 24, (&topology, Some(&nodes)), &tuning);
+            simulation.time(simulation.classes()).unwrap()
+        };
+        let (by_rank, by_host) = (time((0..hosts * each).collect()), time(RingOrder::over_hosts(&places)));
+        assert!(by_rank > 3.0 * by_host, "{kind:?}: {by_rank} in the order of ranks, host by host {by_host}");
+        let formula = tuning.predict(row, &Case::plain(f64::from(1 << 24), hosts * each), &topology);
+        assert!((0.7..1.4).contains(&(formula / by_host)), "{kind:?}: {formula} by formula, {by_host}");
+    }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use banyan_datatype::{Datatype, TypeArc};
 use banyan_memory::{Buffer, HeapBuffer};
 
-use super::Trial;
 use super::memory::mix;
+use super::{Trial, shuffled};
 use crate::execute::ExecutionState;
 use crate::{
-    Algorithm, Call, Composition, Kind, Model, Needs, Nodes, Op, Operand, Shape, Stage, StageGroup, Topology,
-    UserOp, of_kind,
+    Algorithm, Call, Composition, Kind, Model, Needs, Nodes, Op, Operand, RingOrder, Shape, Stage,
+    StageGroup, Topology, UserOp, of_kind,
 };
 
 /// The code of MPI_BYTE in the MPI 5.0 ABI.
@@ -63,7 +63,9 @@ pub(super) fn shape(kind: Kind, rank: u32, trial: &Trial, split: u32) -> Shape {
     // Data that only move are bound in bytes, and proved in larger units.
     let shape = state.shape.in_units_of(if kind.reduces() { 1 } else { trial.unit });
     let &Trial { unit, commutative, scratch, cell_bytes, longest_copied, products, crowded, .. } = trial;
-    Shape { unit, commutative, scratch, cell_bytes, longest_copied, products, crowded, ..shape }
+    let ring =
+        if trial.ring && split == 0 { RingOrder::new(shuffled(trial.ranks, !trial.seed)) } else { None };
+    Shape { unit, commutative, scratch, cell_bytes, longest_copied, products, crowded, ring, ..shape }
 }
 
 /// Units of the block that a rank gives another one.

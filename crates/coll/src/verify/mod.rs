@@ -52,6 +52,8 @@ pub struct Trial {
     pub products: Products,
     /// Whether there are more ranks than cores.
     pub crowded: bool,
+    /// Rings go in an order that the seed decides, and not in that of ranks.
+    pub ring: bool,
     /// The ranks are on up to so many nodes, dealt out at random, and some nodes have sockets and these have caches; with 0
     /// nothing is known of nodes.
     pub nodes: u32,
@@ -107,14 +109,20 @@ fn check_shapes(
     if ops[0].shapes.iter().any(|shape| rounds(shape) != rounds(&ops[0].shapes[0])) {
         return Err("the ranks count different rounds".into());
     }
-    let mut order: Vec<u32> = (0..trial.ranks).collect();
-    let mut random = trial.seed;
+    let order = shuffled(trial.ranks, trial.seed);
+    let mut machine = Symbolic::new(algorithm, &ops, trial, &nodes);
+    lockstep(&ops, &mut machine, (&order, &nodes), trial.cells)
+}
+
+/// Ranks in an order that a seed decides.
+fn shuffled(ranks: u32, seed: u64) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..ranks).collect();
+    let mut random = seed;
     for i in (1..order.len()).rev() {
         random = mix(random, i as u64);
         order.swap(i, (random % (i as u64 + 1)) as usize);
     }
-    let mut machine = Symbolic::new(algorithm, &ops, trial, &nodes);
-    lockstep(&ops, &mut machine, (&order, &nodes), trial.cells)
+    order
 }
 
 /// The shape that a rank has in a trial.

@@ -75,6 +75,7 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
                         longest_copied: [u64::MAX, 1][(i + j / 3) % 2],
                         products: products(i + j + bits),
                         crowded: (i + j / 2 + odd) % 3 == 0,
+                        ring: (i + j / 2) % 2 == 1,
                         nodes: 0,
                     };
                     trials += 1;
@@ -115,6 +116,7 @@ fn compositions_are_right_on_uneven_nodes() {
                             longest_copied: u64::MAX,
                             products: products(i + ranks as usize),
                             crowded: (i + ranks as usize).is_multiple_of(3),
+                            ring: (i + root as usize) % 2 == 1,
                             nodes,
                         };
                         if trial.nodes().is_none() {
@@ -189,6 +191,7 @@ fn larger_rank_counts_are_no_different() {
                 longest_copied: u64::MAX,
                 products: products(0),
                 crowded: ranks == 200,
+                ring: ranks % 2 == 0,
                 nodes: if algorithm.stages.is_empty() { 0 } else { 9 },
             };
             assert_eq!(check(algorithm, &trial), Ok(()), "{algorithm:?}, {trial:?}");
@@ -222,6 +225,7 @@ fn algorithms_between_groups_are_right() {
                         longest_copied: 0,
                         products: products(0),
                         crowded: false,
+                        ring: false,
                         nodes: 0,
                     };
                     trials += 1;

@@ -27,6 +27,7 @@ fn error_of(right: &str, in_place: bool, change: impl FnOnce(&mut Algorithm)) ->
         longest_copied: u64::MAX,
         products: Products::UNCUT,
         crowded: false,
+        ring: false,
         nodes: 0,
     };
     let right = row(right);
@@ -308,6 +309,7 @@ fn reading_blocks_on_the_scratch_without_awaiting_them_is_found() {
         longest_copied: u64::MAX,
         products: Products::UNCUT,
         crowded: true,
+        ring: false,
         nodes: 0,
     };
     check(row(NAME), &trial).unwrap();
