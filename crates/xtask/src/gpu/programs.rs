@@ -120,8 +120,29 @@ fn asserted(project: &Project, library: &Library, driver: &Driver, tally: &mut T
         hinted(project, library, driver, ["cuda:device", call], true, tally)?;
     }
     hinted(project, library, driver, ["cuda:device", "late"], false, tally)?;
-    hinted(project, library, driver, ["cuda:device,system", "dup"], false, tally)
+    hinted(project, library, driver, ["cuda:device,system", "dup"], false, tally)?;
+    around(project, library, driver, tally)
 }
+
+/// The program of [`peers`] by algorithms that go around a ring, over GPUs whose NVLinks make another order of it than that of ranks.
+fn around(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    let links = |(one, other): (u32, u32)| format!("{{ gpus = [\"GPU{one}\", \"GPU{other}\"], links = 2 }}");
+    let ring = [(0, 2), (2, 1), (1, 3), (3, 0)].map(links).join(", ");
+    let host = project.read(HGX)?.replace("nvswitch_links = 18, ", "");
+    let map = project.folder("gpu")?.join("ring.toml");
+    std::fs::write(&map, format!("{host}nvlink = [{ring}]\n"))?;
+    let program = project.folder("gpu/bin")?.join("peers");
+    for algorithms in [MESSAGES[0], "allreduce=ring,bcast=chain,allgather=ring", "bcast=scatter_ring"] {
+        let job = driver.job(library, 4, &program, Fabric::SHM)?.args(["cuda:device", "dup"]);
+        let job = job.env("BANYAN_TOPOLOGY", &map).env("BANYAN_COLL", algorithms);
+        let checked = passed_mapping(job, true).map(drop);
+        tally.check(&format!("collectives in the order of a ring of NVLinks: {algorithms}"), checked);
+    }
+    Ok(())
+}
+
+/// A host with eight GPUs at the addresses of the stand-in's devices.
+const HGX: &str = "crates/topo/tests/hosts/hgx.toml";
 
 /// The program of [`peers`] with one hint, by which messages are chosen or not.
 fn hinted(
@@ -133,7 +154,7 @@ fn hinted(
     tally: &mut Tally,
 ) -> Result<()> {
     let program = project.folder("gpu/bin")?.join("peers");
-    let map = project.file("crates/topo/tests/hosts/hgx.toml");
+    let map = project.file(HGX);
     let job = driver.job(library, 4, &program, Fabric::SHM)?.args([kinds, call]).env("BANYAN_TOPOLOGY", &map);
     let checked = passed_mapping(job.env("BANYAN_TEST_CUDA_DEVICES", "8"), chosen).map(drop);
     tally.check(
