@@ -60,8 +60,7 @@ fn devices() -> Result<String, Trouble> {
     let [nics, settings] = [NIC, RDMA].map(|name| text(name).unwrap_or_default());
     let chosen = banyan_rdma::explain(&nics, &settings, &topology).map_err(Trouble::usage)?;
     let mut out = format!("RDMA ports of {host}, for messages between hosts\n{chosen}");
-    let allowed = text(FABRICS).is_none_or(|text| text.split(',').any(|fabric| fabric.trim() == "rdma"));
-    if !allowed {
+    if !allows_rdma() {
         out += &format!("  not used: {FABRICS} does not allow rdma\n");
     }
     if text(ENCRYPT).is_some_and(|text| text == "1") {
@@ -162,20 +161,36 @@ fn collective(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> Result<S
     let ranks = ranks.unwrap_or(usual);
     let per_node = per_host.unwrap_or(ranks).min(ranks);
     let (profile, _) = machine()?;
-    let tuning =
-        Tuning { overrides, model: Model::of(&profile, ranks.div_ceil(per_node)), ..Tuning::default() };
+    let tuning = Tuning {
+        overrides,
+        model: Model::of(&profile, ranks.div_ceil(per_node)),
+        gpu: profile.gpu,
+        ..Tuning::default()
+    };
     let shared = by_shm.then(|| {
         let (inline, scratch) = Arena::sizes(per_node);
         SharedCaps { inline: inline as u64, single_copy: banyan_topo::single_copy(), scratch: scratch as u64 }
     });
     if let (Some(what), Some(host)) = (on_gpus, host) {
         let ranks = (ranks, per_node);
-        return explain_gpus::collective(what, &host, ranks, (cores, shared), &tuning).map_err(usage);
+        return explain_gpus::collective(
+            what,
+            (&host, allows_rdma()),
+            ranks,
+            (cores, shared),
+            (&tuning, profile),
+        )
+        .map_err(usage);
     }
     let (kind, bytes) = parse_question(what).map_err(usage)?;
     let topology = topology(&Machine::read(), (ranks, per_node), (cores, shared));
     let explained = tuning.explain(kind, bytes, &topology).simulated(&tuning);
     Ok(format!("{explained}{}", costs(profile, &topology)))
+}
+
+/// True if messages may go by RDMA devices.
+fn allows_rdma() -> bool {
+    text(FABRICS).is_none_or(|text| text.split(',').any(|fabric| fabric.trim() == "rdma"))
 }
 
 /// This host with its GPUs, by the topology file or the system.
@@ -216,7 +231,7 @@ fn costs(profile: Profile, topology: &Topology) -> String {
 }
 
 /// The figures whose names begin with this, with where they come from.
-fn figures_of(profile: Profile, prefix: &str) -> String {
+pub(crate) fn figures_of(profile: Profile, prefix: &str) -> String {
     let mut figures = profile;
     let own = figures.figures().into_iter().filter_map(|(name, seconds)| {
         let part = name.strip_prefix(prefix).filter(|part| !part.contains('.'))?;

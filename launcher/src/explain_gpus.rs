@@ -3,15 +3,21 @@
 use std::fmt::Write;
 
 use banyan_coll::{Location, Nodes, RingOrder, SharedCaps, Topology, Tuning, parse_question};
-use banyan_topo::{GpuFigures, GpuGroup, GpuLink, HostMap};
+use banyan_topo::{GPU_MESSAGES, GpuFigures, GpuGroup, HostMap, Profile};
+
+use crate::explain::figures_of;
 
 /// The GPUs of the ranks of each host, where so many are on each and take its GPUs in turn; `None` without one.
-fn groups(host: &HostMap, (ranks, per_host): (u32, u32), figures: &GpuFigures) -> Option<Vec<GpuGroup>> {
+fn groups(
+    (host, direct): (&HostMap, bool),
+    (ranks, per_host): (u32, u32),
+    figures: &GpuFigures,
+) -> Option<Vec<GpuGroup>> {
     let addresses: Vec<&str> = host.gpus.iter().filter_map(|gpu| gpu.at.address()).collect();
     let hosts = ranks.div_ceil(per_host);
     let of = |ranks: u32| {
         let gpus: Vec<&str> = addresses.iter().cycle().take(ranks as usize).copied().collect();
-        host.gpu_group(&gpus, hosts, figures)
+        host.gpu_group(&gpus, (hosts, direct), figures)
     };
     // All but the last host have the same.
     let last = of(ranks - (hosts - 1) * per_host)?;
@@ -34,15 +40,14 @@ fn ring(host: &HostMap, group: &GpuGroup) -> String {
 /// A sentence: the host has no GPUs, or what is asked is no collective.
 pub(crate) fn collective(
     what: &str,
-    host: &HostMap,
+    (host, direct): (&HostMap, bool),
     (ranks, per_host): (u32, u32),
     (cores, shared): (u32, Option<SharedCaps>),
-    tuning: &Tuning,
+    (tuning, profile): (&Tuning, Profile),
 ) -> Result<String, String> {
     let (kind, bytes) = parse_question(what)?;
-    let figures = GpuFigures::ASSUMED;
     let none = "the system shows no GPUs here: describe some in a file, and name it in BANYAN_TOPOLOGY";
-    let groups = groups(host, (ranks, per_host), &figures).ok_or(none)?;
+    let groups = groups((host, direct), (ranks, per_host), &tuning.gpu).ok_or(none)?;
     let places = (0..).zip(&groups).flat_map(|(host, group)| {
         (0..group.ring.len()).map(move |rank| {
             let place = group.ring.iter().position(|of| *of == rank).unwrap_or(rank);
@@ -54,7 +59,7 @@ pub(crate) fn collective(
         groups.iter().map(|group| group.links).reduce(|one, other| one.or_worse(&other)).ok_or(none)?;
     let levels = Nodes::new(locations).levels();
     let topology = Topology { ranks, cores, shared, levels };
-    let tuning = tuning.on_gpus(&figures, &links, RingOrder::over_hosts(&places));
+    let tuning = tuning.on_gpus(&links, RingOrder::over_hosts(&places));
     let explained = tuning.explain(kind, bytes, &topology).simulated(&tuning);
     let mut out = format!(
         "{explained}for communicators whose hints say that all buffers are GPUs' (mpi_assert_memory_alloc_kinds)\n"
@@ -64,32 +69,31 @@ pub(crate) fn collective(
     for (level, (name, groups)) in
         names.iter().zip(levels).enumerate().filter(|(_, (_, groups))| groups.number > 1)
     {
-        let (number, largest, rate) = (groups.number, groups.largest, rate(level));
-        let _ =
-            writeln!(out, "GPUs: on {number} {name} with at most {largest} each, {rate:.0} GB/s between two");
+        let between = match level {
+            0 if links.levels[0] == tuning.gpu.direct => "GPUDirect RDMA".to_owned(),
+            0 => "staged in the host's memory".to_owned(),
+            _ => format!("{:.0} GB/s between two", rate(level)),
+        };
+        let _ = writeln!(
+            out,
+            "GPUs: on {} {name} with at most {} each, {between}",
+            groups.number, groups.largest
+        );
     }
     let _ = writeln!(out, "GPUs: those of one group {:.0} GB/s between two, in the mean", rate(3));
     out += &ring(host, &groups[0]);
-    out += &costs(&figures);
+    out += &costs(profile);
     Ok(out)
 }
 
 /// What things take on GPUs and between them.
-fn costs(figures: &GpuFigures) -> String {
-    let mut out = "costs (assumed, nobody has measured them):\n".to_owned();
-    for (link, message) in GpuLink::ALL.iter().zip(figures.links) {
-        let (name, latency, rate) = (link.name(), message.latency * 1e6, 1e-9 / message.byte);
-        let of = if *link <= GpuLink::NvLink { ", of 25 GB/s by data sheets" } else { "" };
-        let _ = writeln!(out, "  {name:20} latency {latency:.1} us, byte {rate:.0} GB/s{of}");
+fn costs(profile: Profile) -> String {
+    let names = ["NVSwitch", "NVLink", "PCIe", "the host's memory", "GPUDirect RDMA", "copies to the host"];
+    let mut out =
+        "costs (of NVLinks by 25 GB/s of their data sheets; to other hosts beside the network):\n".to_owned();
+    for (name, part) in names.iter().zip(GPU_MESSAGES).chain([(&"in one GPU", "gpu")]) {
+        let _ = writeln!(out, "  {name:20}{}", figures_of(profile, &format!("{part}.")));
     }
-    let (copy, sum, to_host) = (1e-9 / figures.copy, 1e-9 / figures.reduce, figures.to_host);
-    let _ = writeln!(out, "  {:20} copy_byte {copy:.0} GB/s, reduce_byte {sum:.0} GB/s", "in one GPU");
-    let (latency, rate) = (to_host.latency * 1e6, 1e-9 / to_host.byte);
-    let _ = writeln!(
-        out,
-        "  {:20} latency {latency:.1} us, byte {rate:.0} GB/s, there and back",
-        "copies to the host"
-    );
     out
 }
 
@@ -103,7 +107,7 @@ mod tests {
 
     fn asked(what: &str, host: &HostMap, ranks: (u32, u32)) -> Result<String, String> {
         let shared = Some(SharedCaps { inline: 4096, single_copy: true, scratch: 32 << 20 });
-        collective(what, host, ranks, (64, shared), &Tuning::default())
+        collective(what, (host, true), ranks, (64, shared), (&Tuning::default(), Profile::default()))
     }
 
     #[test]
@@ -113,14 +117,15 @@ mod tests {
         assert!(
             long.contains("GPUs: those of one group 360 GB/s between two, in the mean\n")
                 && long.contains("ring: GPU0, GPU1, GPU2, GPU3, GPU4, GPU5, GPU6, GPU7; its narrowest link is NVSwitch of 450 GB/s\n")
-                && long.contains("NVSwitch             latency"),
+                && long.contains("NVSwitch            latency 15.000 us"),
             "{long}"
         );
         assert!(long.contains("chosen: ring") || long.contains("chosen: rabenseifner"), "{long}");
         assert!(asked("allreduce:8", &map.hosts[0], (8, 8)).unwrap().contains("chosen: cico"), "{long}");
         let hosts = asked("allreduce:64M", &map.hosts[0], (16, 8)).unwrap();
         assert!(
-            hosts.contains("GPUs: on 2 hosts with at most 8 each") && hosts.contains("chosen: nodes"),
+            hosts.contains("GPUs: on 2 hosts with at most 8 each, GPUDirect RDMA\n")
+                && hosts.contains("chosen: nodes"),
             "{hosts}"
         );
     }

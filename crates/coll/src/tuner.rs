@@ -17,6 +17,8 @@ use crate::{
 pub struct Tuning {
     /// The cost model.
     pub model: Model,
+    /// What things take on GPUs and between them.
+    pub gpu: GpuFigures,
     /// The user's own choices.
     pub overrides: Overrides,
     /// Where buffers are memory of GPUs, so that `model` is that of messages between these: what goes over shared memory of the host.
@@ -49,11 +51,12 @@ impl Tuning {
     /// The same for a communicator whose buffers are memory of GPUs, which copy from each other by these links, and over whose ranks rings go in this
     /// order.
     #[must_use]
-    pub fn on_gpus(&self, figures: &GpuFigures, links: &GpuLinks, ring: Vec<u32>) -> Tuning {
+    pub fn on_gpus(&self, links: &GpuLinks, ring: Vec<u32>) -> Tuning {
         Tuning {
-            model: self.model.on_gpus(figures, links),
+            model: self.model.on_gpus(&self.gpu, links),
+            gpu: self.gpu,
             overrides: self.overrides.clone(),
-            staged: Some(Staged { model: self.model, copy: figures.to_host }),
+            staged: Some(Staged { model: self.model, copy: self.gpu.to_host }),
             ring: RingOrder::new(ring),
         }
     }

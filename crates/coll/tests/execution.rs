@@ -101,7 +101,7 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     // The even ranks, and then the odd ones.
     let order = (0..trial.ranks).step_by(2).chain((1..trial.ranks).step_by(2)).collect();
     let ring = if trial.seed.is_multiple_of(2) { RingOrder::new(order) } else { None };
-    let tuning = Tuning { overrides, model, staged: None, ring };
+    let tuning = Tuning { overrides, model, ring, ..Tuning::default() };
     let composed = algorithm.is_some_and(|row| !row.stages.is_empty());
     let needs =
         if composed { Needs::SharedScratch } else { algorithm.map_or(Needs::Messages, |row| row.needs) };

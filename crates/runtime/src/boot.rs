@@ -135,8 +135,8 @@ fn boot(mut job: Job, mut client: Option<Client>, mut ports: Ports, shares_memor
     let tuning = Tuning {
         model: Model::of(&profile, job.hosts()),
         overrides: overrides.map_err(|error| bad(settings::COLL, &error))?,
-        staged: None,
-        ring: None,
+        gpu: profile.gpu,
+        ..Tuning::default()
     };
     let budget = settings::bytes(job.setting_or_default(settings::EAGER_BUDGET))
         .map_err(|error| bad(settings::EAGER_BUDGET, &error))?;

@@ -10,7 +10,7 @@ use banyan_memory::{
     nvlinks, sees, why_not_mapped,
 };
 use banyan_pmi::{Job, settings};
-use banyan_topo::{GPU_ROW, GpuFigures, GpuGroup, GpuLinks, GpuRow, HostMap};
+use banyan_topo::{GPU_ROW, GpuGroup, GpuLinks, GpuRow, HostMap};
 
 use crate::bail;
 use crate::coll::bytes_of;
@@ -98,14 +98,14 @@ impl ToldGpus {
             let told = bytes_of(&self.told);
             let rows: Vec<GpuRow> = told.as_chunks().0.iter().map(GpuRow::decode).collect::<Option<_>>()?;
             let nodes: Vec<u32> = group.peers().map(|peer| runtime.job().places.home(peer.0).node).collect();
-            on_gpus(&nodes, &rows, &runtime.tuning)
+            on_gpus(&nodes, &rows, direct(runtime.job()), &runtime.tuning)
         };
         self.found.get_or_init(find).as_ref()
     }
 }
 
-/// What collectives go by on ranks of these nodes that have these GPUs.
-fn on_gpus(nodes: &[u32], rows: &[GpuRow], tuning: &Tuning) -> Option<OnGpus> {
+/// What collectives go by on ranks of these nodes that have these GPUs, where RDMA devices may be `direct`, as for [`GpuGroup::of`].
+fn on_gpus(nodes: &[u32], rows: &[GpuRow], direct: bool, tuning: &Tuning) -> Option<OnGpus> {
     let mut by_node: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (rank, node) in nodes.iter().enumerate() {
         by_node.entry(*node).or_default().push(rank);
@@ -120,7 +120,7 @@ fn on_gpus(nodes: &[u32], rows: &[GpuRow], tuning: &Tuning) -> Option<OnGpus> {
         let at = match known.iter().position(|(rows, _)| *rows == of_host) {
             Some(at) => at,
             None => {
-                let group = GpuGroup::of(&of_host, hosts, &GpuFigures::ASSUMED)?;
+                let group = GpuGroup::of(&of_host, (hosts, direct), &tuning.gpu)?;
                 known.push((of_host, group));
                 known.len() - 1
             }
@@ -133,8 +133,15 @@ fn on_gpus(nodes: &[u32], rows: &[GpuRow], tuning: &Tuning) -> Option<OnGpus> {
     }
     let locations =
         nodes.iter().zip(rows).map(|(node, row)| Location::of_gpu(*node, &row.location)).collect();
-    let tuning = tuning.on_gpus(&GpuFigures::ASSUMED, &links?, RingOrder::over_hosts(&places));
+    let tuning = tuning.on_gpus(&links?, RingOrder::over_hosts(&places));
     Some(OnGpus { tuning, locations })
+}
+
+/// True if the job's messages to other hosts may go by RDMA devices that read and write memory of GPUs.
+fn direct(job: &Job) -> bool {
+    let fabrics = settings::fabrics(job.setting_or_default(settings::FABRICS)).unwrap_or_default();
+    let said = job.setting_or_default(settings::RDMA);
+    fabrics.contains(&"rdma") && !said.split(',').any(|one| one.trim().ends_with("gpudirect=0"))
 }
 
 impl Comm {

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, GpuPath};
 use crate::gpu_ring::ring;
 use crate::map::{Holder, HostMap, NvLink};
 use crate::place::Distance;
@@ -95,6 +95,8 @@ pub struct GpuRow {
     pub place: usize,
     /// Where it is.
     pub location: GpuLocation,
+    /// An RDMA device reads and writes its memory by itself, where both their drivers can.
+    pub is_near: bool,
     /// By what it and each of the host's GPUs copy from each other, itself included, and how far that one is.
     pub to: Vec<(GpuWay, Distance)>,
 }
@@ -115,7 +117,7 @@ impl GpuRow {
             at += more.len();
             Some(())
         };
-        put(&[self.to.len() as u8, self.place as u8, 0, 0])?;
+        put(&[self.to.len() as u8, self.place as u8, self.is_near.into(), 0])?;
         put(&self.location.group.to_le_bytes())?;
         put(&self.location.switch.to_le_bytes())?;
         for (way, far) in &self.to {
@@ -127,7 +129,7 @@ impl GpuRow {
 
     /// The row that these bytes tell; `None` if they tell none.
     pub fn decode(bytes: &[u8; GPU_ROW]) -> Option<GpuRow> {
-        let [number @ 1..=u8::MAX, place, 0, 0, words @ ..] = bytes else { return None };
+        let [number @ 1..=u8::MAX, place, near, 0, words @ ..] = bytes else { return None };
         let word = |at: usize| Some(u32::from_le_bytes(words.get(at..at + 4)?.try_into().ok()?));
         let to = |[link, far, low, high]: &[u8; 4]| {
             let link = *GpuLink::ALL.get(usize::from(*link))?;
@@ -138,6 +140,7 @@ impl GpuRow {
         Some(GpuRow {
             place: usize::from(*place),
             location: GpuLocation { group: word(0)?, switch: word(4)? },
+            is_near: *near != 0,
             to: ways.iter().map(to).collect::<Option<_>>()?,
         })
     }
@@ -186,9 +189,9 @@ pub struct GpuGroup {
 }
 
 impl GpuGroup {
-    /// The GPUs that ranks of a host have, each with its row of the host's table, where the host is one of so many `hosts`; `None` if there are none, or the rows are not of one
-    /// host.
-    pub fn of(rows: &[&GpuRow], hosts: u32, figures: &GpuFigures) -> Option<GpuGroup> {
+    /// The GPUs that ranks of a host have, each with its row of the host's table, where the host is one of so many `hosts`, and RDMA devices between these may be
+    /// `direct`: read and write memory of GPUs that they are near to; `None` if there are none, or the rows are not of one host.
+    pub fn of(rows: &[&GpuRow], (hosts, direct): (u32, bool), figures: &GpuFigures) -> Option<GpuGroup> {
         if rows.iter().any(|row| rows.iter().any(|other| row.to.len() <= other.place)) {
             return None;
         }
@@ -214,7 +217,10 @@ impl GpuGroup {
             pairs.map(|(one, other)| way(one, other)).max_by(|one, other| byte(one).total_cmp(&byte(other)));
         let all = order.iter().flat_map(|of| (0..rows.len()).filter(|at| first(*at) == Some(*of)));
         let ring = all.collect();
-        let levels = levels(&firsts, &locations, way, figures);
+        let mut levels = levels(&firsts, &locations, way, figures);
+        if direct && rows.iter().all(|row| row.is_near) {
+            levels[0] = figures.direct;
+        }
         let apart =
             firsts.iter().flat_map(|one| firsts.iter().map(|other| locations[*one].apart(locations[*other])));
         let links = GpuLinks {
@@ -231,12 +237,20 @@ impl GpuGroup {
 pub struct GpuFigures {
     /// A message from one GPU's memory to another one's, by [link](GpuLink::ALL); where these are NVLinks, by 25 GB/s of such.
     pub links: [Message; 4],
+    /// One to or from another host where RDMA devices read and write the memory of GPUs (GPUDirect RDMA), beside what the network takes.
+    pub direct: Message,
     /// A copy between a GPU and the host, until it is seen to be over.
     pub to_host: Message,
     /// A byte copied within a GPU's memory.
     pub copy: f64,
     /// A byte of a sum in a GPU's memory.
     pub reduce: f64,
+}
+
+impl Default for GpuFigures {
+    fn default() -> GpuFigures {
+        GpuFigures::ASSUMED
+    }
 }
 
 impl GpuFigures {
@@ -249,6 +263,7 @@ impl GpuFigures {
             Message { latency: 17e-6, overhead: 5e-6, byte: 1.0 / 20e9 },
             Message { latency: 30e-6, overhead: 10e-6, byte: 1.0 / 10e9 },
         ],
+        direct: Message { latency: 3e-6, overhead: 1e-6, byte: 1.0 / 20e9 },
         to_host: Message { latency: 8e-6, overhead: 4e-6, byte: 1.0 / 20e9 },
         copy: 1.0 / 1000e9,
         reduce: 1.0 / 600e9,
@@ -328,14 +343,20 @@ impl HostMap {
         let gpu = &self.gpus[place];
         let to = |other: &Gpu| (self.gpu_way(gpu, other), self.distance(Holder::Device(&gpu.at), &other.at));
         let location = self.gpu_location(address)?;
-        Some(GpuRow { place, location, to: self.gpus.iter().map(to).collect() })
+        let is_near = self.nic_of(gpu).is_some_and(|nic| self.gpu_path(gpu, nic) == GpuPath::DmaBuf);
+        Some(GpuRow { place, location, is_near, to: self.gpus.iter().map(to).collect() })
     }
 
     /// The GPUs at these PCI addresses, which ranks of this host have, as of [`GpuGroup::of`]; `None` if the map lacks one of them, or there is none.
-    pub fn gpu_group(&self, addresses: &[&str], hosts: u32, figures: &GpuFigures) -> Option<GpuGroup> {
+    pub fn gpu_group(
+        &self,
+        addresses: &[&str],
+        between: (u32, bool),
+        figures: &GpuFigures,
+    ) -> Option<GpuGroup> {
         let rows: Vec<GpuRow> =
             addresses.iter().map(|address| self.gpu_row(address)).collect::<Option<_>>()?;
-        GpuGroup::of(&rows.iter().collect::<Vec<_>>(), hosts, figures)
+        GpuGroup::of(&rows.iter().collect::<Vec<_>>(), between, figures)
     }
 
     /// The GPUs that NVLinks lead to from this one, also by way of others, and it itself: their places in the list, rising.

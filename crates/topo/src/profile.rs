@@ -17,6 +17,7 @@
 
 use std::fmt::Write;
 
+use crate::gpu_links::GpuFigures;
 use crate::known::KnownWays;
 use crate::ways::{SingleCopy, Way};
 
@@ -46,6 +47,10 @@ pub struct Pair {
 
 /// How two cores of a host are apart: on two sockets, by two last-level caches of one, by neither. The names of [`Profile::pairs`].
 pub const DISTANCES: [&str; 3] = ["sockets", "caches", "near"];
+
+/// Messages between GPUs by each kind of link, to another host by GPUDirect RDMA, and copies to the host: the names of [`Profile::gpu`].
+pub const GPU_MESSAGES: [&str; 6] =
+    ["gpu_nvswitch", "gpu_nvlink", "gpu_pcie", "gpu_staged", "gpu_direct", "gpu_host"];
 
 /// Where a figure of a profile comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +86,8 @@ pub struct Profile {
     pub single_copy: f64,
     /// What a yield to another process of the core takes beyond a system call, in seconds.
     pub turn: f64,
+    /// What things take on GPUs and between them.
+    pub gpu: GpuFigures,
 }
 
 /// The built-in profiles by name.
@@ -103,6 +110,7 @@ const EPYC: Profile = Profile {
     system_call: 0.1e-6,
     single_copy: 0.9e-6,
     turn: 1.18e-6,
+    gpu: GpuFigures::ASSUMED,
 };
 
 /// A server with Intel Xeon processors whose cores have a large cache each, and a mesh between them. Nobody has measured distances
@@ -122,6 +130,7 @@ const XEON: Profile = Profile {
     system_call: 0.1e-6,
     single_copy: 0.77e-6,
     turn: 0.69e-6,
+    gpu: GpuFigures::ASSUMED,
 };
 
 const fn pair((line, copy, single_copy): (f64, f64, f64), message: (f64, f64, f64)) -> Pair {
@@ -181,7 +190,8 @@ impl Profile {
             "epyc" => &["network", DISTANCES[0]][..],
             _ => &["network", DISTANCES[0], DISTANCES[1]],
         };
-        match name.split('.').next().is_some_and(|part| guessed.contains(&part)) {
+        let is_guessed = |part: &str| guessed.contains(&part) || part.starts_with("gpu");
+        match name.split('.').next().is_some_and(is_guessed) {
             _ if self.own().iter().any(|(own, _)| own == name) => Origin::Measured,
             true => Origin::Assumed,
             false => Origin::BuiltIn,
@@ -221,6 +231,11 @@ impl Profile {
         }
         message("loopback", &mut self.loopback, &mut all);
         message("network", &mut self.network, &mut all);
+        let GpuFigures { links, direct, to_host, copy, reduce } = &mut self.gpu;
+        for (name, figures) in GPU_MESSAGES.iter().zip(links.iter_mut().chain([direct, to_host])) {
+            message(name, figures, &mut all);
+        }
+        all.extend([("gpu.copy_byte".to_owned(), copy), ("gpu.reduce_byte".to_owned(), reduce)]);
         all
     }
 
@@ -345,6 +360,12 @@ mod tests {
         assert_eq!(Profile::parse(&text), Ok((measured(), Some("this"))), "{text}");
         assert_eq!(measured().pairs[2].line, 1.5e-7);
         assert_ne!(measured().source(), XEON.source());
+        let of_gpus = measured().with([("gpu_nvlink.byte", 2e-11)]);
+        assert_eq!((of_gpus.gpu.links[1].byte, of_gpus.origin("gpu_nvlink.byte")), (2e-11, Origin::Measured));
+        assert_eq!(
+            [of_gpus.origin("gpu_nvlink.latency"), of_gpus.origin("gpu.copy_byte")],
+            [Origin::Assumed; 2]
+        );
         let origins = ["near.line", "near.copy_byte", "sockets.line", "network.byte", "loopback.byte"];
         assert_eq!(
             origins.map(|name| measured().origin(name)),

@@ -6,8 +6,9 @@ mod hosts;
 use std::path::Path;
 
 use banyan_topo::{
-    CpuSet, Distance, GpuFigures, GpuGroup, GpuLink, GpuLocation, GpuPath, GpuWay, HardwareMap, Holder,
-    HostMap, Machine, Nic, NvLink, NvLinks, RdmaPort, Switch, Turn, Unit, bound, rdma_ports, share,
+    CpuSet, Distance, GPU_ROW, GpuFigures, GpuGroup, GpuLink, GpuLocation, GpuPath, GpuRow, GpuWay,
+    HardwareMap, Holder, HostMap, Machine, Nic, NvLink, NvLinks, RdmaPort, Switch, Turn, Unit, bound,
+    rdma_ports, share,
 };
 use hosts::{DUAL, FAT_TREE, HGX, HGX_FILE, Host, MESH_FILE};
 use proptest::prelude::*;
@@ -299,7 +300,7 @@ fn gpus_are_grouped_by_nvlinks_or_else_by_sockets_and_switches() {
 /// What is known of the GPUs of these numbers.
 fn group(host: &HostMap, gpus: &[usize], hosts: u32) -> GpuGroup {
     let addresses: Vec<&str> = gpus.iter().map(|gpu| host.gpus[*gpu].at.address().unwrap()).collect();
-    host.gpu_group(&addresses, hosts, &GpuFigures::ASSUMED).unwrap()
+    host.gpu_group(&addresses, (hosts, true), &GpuFigures::ASSUMED).unwrap()
 }
 
 /// Seconds per byte at so many GB/s.
@@ -359,6 +360,54 @@ fn a_ring_takes_the_widest_links_and_its_narrowest_counts() {
     // One GPU, and one that is not there.
     let alone = group(&mesh, &[3, 3], 1);
     assert_eq!((alone.ring, alone.narrowest, alone.links.span), (vec![0, 1], None, 3));
-    assert_eq!(mesh.gpu_group(&["0000:ff:00.0"], 1, &GpuFigures::ASSUMED), None);
-    assert_eq!(mesh.gpu_group(&[], 1, &GpuFigures::ASSUMED), None);
+    assert_eq!(mesh.gpu_group(&["0000:ff:00.0"], (1, true), &GpuFigures::ASSUMED), None);
+    assert_eq!(mesh.gpu_group(&[], (1, true), &GpuFigures::ASSUMED), None);
+}
+
+/// What a rank tells of its GPU is all that others need, and of no GPU it tells zeros.
+#[test]
+fn rows_of_the_table_of_links_are_told_in_bytes() {
+    for file in [MESH_FILE, HGX_FILE] {
+        let host = HardwareMap::parse(file).unwrap().hosts[0].clone();
+        for gpu in &host.gpus {
+            let row = host.gpu_row(gpu.at.address().unwrap()).unwrap();
+            let told = row.encode().unwrap();
+            assert_eq!(GpuRow::decode(&told), Some(row));
+            // A link, and a distance, that are none.
+            for at in [12, 13] {
+                let mut wrong = told;
+                wrong[at] = 7;
+                assert_eq!(GpuRow::decode(&wrong), None);
+            }
+        }
+    }
+    assert_eq!(GpuRow::decode(&[0; GPU_ROW]), None);
+    assert_eq!(GpuRow::decode(&[255; GPU_ROW]), None);
+    let mesh = HardwareMap::parse(MESH_FILE).unwrap().hosts[0].clone();
+    assert_eq!(mesh.gpu_row("0000:ff:00.0"), None);
+    let mut many = mesh.gpu_row(mesh.gpus[0].at.address().unwrap()).unwrap();
+    many.to.resize(17, many.to[0]);
+    assert_eq!(many.encode(), None);
+    // Rows of two hosts are no group.
+    let [mut one, other] = [0, 7].map(|at| mesh.gpu_row(mesh.gpus[at].at.address().unwrap()).unwrap());
+    one.to.truncate(1);
+    assert_eq!(GpuGroup::of(&[&one, &other], (1, true), &GpuFigures::ASSUMED), None);
+}
+
+/// Between hosts memory of GPUs goes by an RDMA device that is near, where all have one, and else by the host's memory.
+#[test]
+fn between_hosts_it_counts_whether_rdma_devices_are_near() {
+    let figures = GpuFigures::ASSUMED;
+    let staged = figures.links[GpuLink::Staged as usize];
+    let first = |host: &HostMap, direct: bool| {
+        let addresses: Vec<&str> = host.gpus.iter().map(|gpu| gpu.at.address().unwrap()).collect();
+        host.gpu_group(&addresses, (2, direct), &figures).unwrap().links.levels[0]
+    };
+    let near = HardwareMap::parse(HGX_FILE).unwrap().hosts[0].clone();
+    assert_eq!((first(&near, true), first(&near, false)), (figures.direct, staged));
+    let files = Host::new(DUAL);
+    assert_eq!(first(&HostMap::read(files.root()), true), staged);
+    let mut mixed = near.clone();
+    mixed.nics.retain(|nic| nic.name != "mlx5_3:1");
+    assert_eq!(first(&mixed, true), staged, "one GPU has none");
 }

@@ -212,7 +212,7 @@ fn on_gpus(hosts: u32, nvswitch: bool) -> (Topology, Nodes, Tuning) {
     let near = figures.message(near);
     let (ring, span) = if nvswitch { (near, 3) } else { (staged, 1) };
     let links = GpuLinks { levels: [staged, staged, pcie, near], ring, span };
-    let tuning = host.on_gpus(&figures, &links, (0..8 * hosts).collect());
+    let tuning = host.on_gpus(&links, (0..8 * hosts).collect());
     let topology = Topology { levels: nodes.levels(), ..Topology::assumed(8 * hosts, hosts == 1, 64) };
     (topology, nodes, tuning)
 }
@@ -261,7 +261,7 @@ fn the_narrowest_link_of_a_ring_counts() {
     let topology = Topology { levels: Groups::on_nodes(1, 8), ..Topology::assumed(8, true, 64) };
     let [wide, narrow] = [link(50), mean].map(|ring| {
         let links = GpuLinks { levels: [mean; 4], ring, span: 3 };
-        let tuning = Tuning::default().on_gpus(&figures, &links, (0..8).collect());
+        let tuning = Tuning::default().on_gpus(&links, (0..8).collect());
         tuning.explain(Kind::Allreduce, 1 << 26, &topology)
     });
     let time = |explained: &Explanation, name: &str| {
