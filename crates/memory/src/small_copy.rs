@@ -1,4 +1,4 @@
-//! [`small_copy`]: copies a few bytes without a function call, which would cost more than the copy.
+//! [`small_copy`] and [`copy_short`]: copy a few bytes without a function call, which would cost more than the copy.
 
 /// The most bytes that [`small_copy`] copies.
 pub(crate) const SMALL: usize = 16;
@@ -19,6 +19,20 @@ pub(crate) unsafe fn small_copy(from: *const u8, to: *mut u8, len: usize) {
             1 => to.write(from.read()),
             0 => {}
         }
+    }
+}
+
+/// Copies a slice, which is short in most cases, to another one of the same length.
+///
+/// # Panics
+/// If they differ in length.
+#[inline(always)]
+pub fn copy_short(from: &[u8], to: &mut [u8]) {
+    assert_eq!(from.len(), to.len());
+    match from.len() {
+        // SAFETY: two slices of the same length, which is no more than `SMALL`.
+        0..=SMALL => unsafe { small_copy(from.as_ptr(), to.as_mut_ptr(), from.len()) },
+        _ => to.copy_from_slice(from),
     }
 }
 

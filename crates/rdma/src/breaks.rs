@@ -9,8 +9,7 @@ use crate::contact::Contact;
 use crate::fabric::Rdma;
 use crate::frames::{self, HEADER, Id};
 use crate::links::{Breaking, End, Left, Phase};
-use crate::sending::Sending;
-use crate::verbs::{Local, NO_PAIR, Op, Pair, Work};
+use crate::verbs::{NO_PAIR, Pair};
 
 /// The time that a device may take to give back what was under way by a pair that has ended.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -97,7 +96,7 @@ impl Rdma {
         if self.ended_pairs.is_empty() {
             return;
         }
-        while self.take_completions() > 0 {}
+        while self.hold_completions() > 0 {}
         let ended = std::mem::take(&mut self.ended_pairs);
         let stale = self.held.iter_mut().filter(|completion| ended.contains(&completion.pair));
         stale.for_each(|completion| completion.pair = NO_PAIR);
@@ -137,9 +136,10 @@ impl Rdma {
         let Some(end) = self.links.end(peer) else { return };
         let kept: Vec<Left> = end.replay.kept().copied().collect();
         for left in &kept {
-            frames::sent_again(self.sending.bytes_mut(left.slot, HEADER));
+            let (frame, lkey) = self.sending.frame(left.slot, left.len as usize);
+            frames::sent_again(&mut frame[..HEADER]);
             let Some(end) = self.links.end(peer) else { return };
-            if let Err(why) = post_frame(end, &self.sending, &mut self.under_way, *left) {
+            if let Err(why) = post_frame(end, &mut self.under_way, left.slot, (frame, lkey)) {
                 self.broke(peer, why);
             }
         }
@@ -173,22 +173,16 @@ impl Rdma {
     }
 }
 
-/// Posts the send of a frame, if the connection's pairs are there.
+/// Posts the send of a frame from a slot, with the key of that memory, if the connection's pairs are there.
 #[inline(always)]
 pub(crate) fn post_frame(
     end: &mut End,
-    sending: &Sending,
     under_way: &mut usize,
-    left: Left,
+    slot: u32,
+    (frame, lkey): (&[u8], u32),
 ) -> Result<(), String> {
     let Some(pairs) = &end.pairs else { return Ok(()) };
-    let (id, len) = (Id::Send(left.slot).into(), left.len as usize);
-    let local = if len <= pairs.frames.inline() {
-        Local::Inline(sending.bytes(left.slot, len))
-    } else {
-        sending.local(left.slot, len)
-    };
-    pairs.frames.post(&Work { id, told: true, local, op: Op::Send })?;
+    pairs.frames.post_send(Id::Send(slot).into(), frame, lkey)?;
     end.posted += 1;
     *under_way += 1;
     Ok(())

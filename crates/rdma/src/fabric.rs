@@ -243,14 +243,14 @@ impl Rdma {
         }
         let all = HEADER + len;
         let Some(slot) = self.sending.take(all) else { return false };
-        let bytes = self.sending.bytes_mut(slot, all);
-        bytes[..HEADER].copy_from_slice(&what.encode(end.credit.send()));
-        fill(&mut bytes[HEADER..]);
-        let left = Left { slot, len: all as u32 };
-        let posted = post_frame(end, &self.sending, &mut self.under_way, left);
+        let (frame, lkey) = self.sending.frame(slot, all);
+        let (header, body) = frame.split_at_mut(HEADER);
+        header.copy_from_slice(&what.encode(end.credit.send()));
+        fill(body);
+        let posted = post_frame(end, &mut self.under_way, slot, (frame, lkey));
         // What is left to do here does not delay the frame.
         end.used = self.polls;
-        end.replay.leaves(left);
+        end.replay.leaves(Left { slot, len: all as u32 });
         if let Err(why) = posted {
             self.broke(peer, why);
         }
@@ -278,17 +278,30 @@ impl Rdma {
     }
 
     /// Handles one completion.
+    #[inline(always)]
     fn complete(&mut self, completion: Completion, sink: &mut impl Sink) {
+        let Completion { id, pair, result } = completion;
+        if let Id::Receive(slot) = Id::from(id) {
+            self.counts.completions += 1;
+            if let Ok(len) = result {
+                self.receive(pair, slot, len as usize, sink);
+            }
+            self.windows.emptied(slot);
+        } else if let Id::Send(_) = Id::from(id) {
+            self.counts.completions += 1;
+            self.frame_left(pair, result);
+        } else {
+            self.complete_other(completion, sink);
+        }
+    }
+
+    /// Handles one that is not of a frame.
+    #[inline(never)]
+    fn complete_other(&mut self, completion: Completion, sink: &mut impl Sink) {
         let rail = completion.rail();
         let Completion { id, pair, result } = completion;
         match Id::from(id) {
-            Id::Receive(slot) => {
-                self.counts.completions += 1;
-                if let Ok(len) = result {
-                    self.receive(pair, slot, len as usize, sink);
-                }
-                self.windows.emptied(slot);
-            }
+            Id::Receive(_) | Id::Send(_) => unreachable!("they are of frames"),
             Id::Datagram(number) => {
                 let Some(queue) = self.greetings.queue() else { return };
                 let Some(slot) = queue.slot(number, result.is_ok()) else { return };
@@ -310,10 +323,6 @@ impl Rdma {
                 (Some(peer), Err(failure), None) => self.broke(peer, failure.why()),
                 _ => {}
             },
-            Id::Send(_) => {
-                self.counts.completions += 1;
-                self.frame_left(pair, result);
-            }
             Id::Transfer(number) if self.peers.get(pair).is_some() => {
                 if let Some(token) = self.transfer_moved(number, rail, result) {
                     sink.completed(token, Outcome::Done);
@@ -324,6 +333,7 @@ impl Rdma {
     }
 
     /// A frame has come by a pair, into a slot.
+    #[inline(always)]
     fn receive(&mut self, pair: u32, slot: u32, len: usize, sink: &mut impl Sink) {
         let Some(peer) = self.peers.get(pair) else { return };
         let Some(end) = self.links.end(peer) else { return };
@@ -363,12 +373,14 @@ impl Rdma {
         }
     }
 
-    /// Handles what was taken, and posts buffers anew for it; gives how much that was.
-    fn hand_over(&mut self, sink: &mut impl Sink) -> usize {
+    /// Handles what was taken, this first and then all that waits, and posts buffers anew for it; gives how much that was.
+    fn hand_over(&mut self, first: Option<Completion>, sink: &mut impl Sink) -> usize {
         let mut work = 0;
-        while let Some(completion) = self.held.pop_front() {
+        let mut next = first.or_else(|| self.held.pop_front());
+        while let Some(completion) = next {
             self.complete(completion, sink);
             work += 1;
+            next = self.held.pop_front();
         }
         // Whatever has made room: a work that is over, or a transfer that was taken back, or whose peer is gone.
         if !self.unposted.is_empty() {
@@ -483,8 +495,9 @@ impl Fabric for Rdma {
         }
         // What is there already is enough, unless connections wait for the last that came by them.
         let enough = !self.held.is_empty() && self.breaking.is_empty();
-        let fresh = if enough { 0 } else { self.take_completions() };
-        work += self.hand_over(sink);
+        let mut first = None;
+        let fresh = if enough { 0 } else { self.take_completions(&mut first) };
+        work += self.hand_over(first, sink);
         if work == 0 {
             self.post_receives(true);
         }
@@ -502,8 +515,9 @@ impl Fabric for Rdma {
             return 0;
         }
         self.polls += 1;
-        let found = (0..looks).any(|_| self.take_completions() > 0);
-        if found { self.hand_over(sink) } else { 0 }
+        let mut first = None;
+        let found = (0..looks).any(|_| self.take_completions(&mut first) > 0);
+        if found { self.hand_over(first, sink) } else { 0 }
     }
 
     fn by_kernel(&self) -> bool {

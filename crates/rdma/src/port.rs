@@ -1,6 +1,6 @@
 //! The fabric towards its peers: frames, and one-sided transfers by the device ([`crate::transfers`]).
 
-use banyan_memory::{Buffer, MemoryKind};
+use banyan_memory::{Buffer, MemoryKind, copy_short};
 use banyan_transport::{
     Access, Atomic, Caps, DeviceMoves, Fetch, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Token,
     Transfer,
@@ -35,7 +35,7 @@ impl Port for Rdma {
     }
 
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
-        self.send_frame(peer, head, body.len(), |out| out.copy_from_slice(body))
+        self.send_frame(peer, head, body.len(), |out| copy_short(body, out))
     }
 
     fn send_bcopy(

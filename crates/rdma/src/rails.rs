@@ -1,6 +1,7 @@
 //! [`Rail`]: the ports by which long transfers go. The first one is that of the fabric, by which all else goes; a connection has one more pair
 //! of queues on each further one, as long as both sides can use theirs there.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -100,20 +101,46 @@ impl End {
     }
 }
 
+/// Has a completion wait behind others, unless there is none before it.
+#[inline(always)]
+fn keep(of: Completion, held: &mut VecDeque<Completion>, first: &mut Option<Completion>) {
+    if first.is_none() && held.is_empty() {
+        *first = Some(of);
+    } else {
+        held.push_back(of);
+    }
+}
+
 impl Rdma {
     /// The devices of all rails.
     pub(crate) fn devices(&self) -> impl Iterator<Item = &Arc<Device>> {
         std::iter::once(&self.device).chain(self.rails.iter().map(|rail| &rail.device))
     }
 
-    /// Takes completions of all rails; gives how many there were where there were most.
-    #[inline]
-    pub(crate) fn take_completions(&mut self) -> usize {
-        let mut most = self.completions.poll(|of| self.held.push_back(of));
-        for (rail, number) in self.rails.iter().zip(1..) {
+    /// Takes completions of all rails; gives how many there were where there were most. Unless some wait already the one that is to be handled
+    /// first goes to `first`, and the others wait behind it.
+    #[inline(always)]
+    pub(crate) fn take_completions(&mut self, first: &mut Option<Completion>) -> usize {
+        let held = &mut self.held;
+        let found = self.completions.poll(|of| keep(of, held, first));
+        if self.rails.is_empty() { found } else { found.max(self.take_of_further(first)) }
+    }
+
+    #[inline(never)]
+    fn take_of_further(&mut self, first: &mut Option<Completion>) -> usize {
+        let held = &mut self.held;
+        let of_rail = |(rail, number): (&Rail, usize)| {
             let named = |of: Completion| Completion { pair: numbered(number, of.pair), ..of };
-            most = most.max(rail.completions.poll(|of| self.held.push_back(named(of))));
-        }
+            rail.completions.poll(|of| keep(named(of), held, first))
+        };
+        self.rails.iter().zip(1..).map(of_rail).max().unwrap_or(0)
+    }
+
+    /// Takes completions of all rails, which wait; gives how many there were where there were most.
+    pub(crate) fn hold_completions(&mut self) -> usize {
+        let mut first = None;
+        let most = self.take_completions(&mut first);
+        first.into_iter().for_each(|first| self.held.push_front(first));
         most
     }
 

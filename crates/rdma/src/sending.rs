@@ -60,6 +60,21 @@ impl Sending {
         }
     }
 
+    /// The same, with the key of that memory: what a frame is written to, and posted from.
+    #[inline(always)]
+    pub(crate) fn frame(&mut self, slot: u32, len: usize) -> (&mut [u8], u32) {
+        match (slot as usize).checked_sub(LONG) {
+            None => {
+                let lkey = self.long.lkey();
+                (self.long.bytes_mut(slot as usize, len), lkey)
+            }
+            Some(short) => {
+                let lkey = self.short.lkey();
+                (self.short.bytes_mut(short, len), lkey)
+            }
+        }
+    }
+
     /// The same, for work that is posted here.
     #[inline(always)]
     pub(crate) fn local(&self, slot: u32, len: usize) -> Local<'static> {

@@ -427,7 +427,7 @@ impl Rdma {
             };
             let (local, op) = moving.work(rail);
             let work = Work { id: Id::Transfer(number).into(), told: true, local, op };
-            if let Err(why) = pairs.of_transfers(rail).post(&work) {
+            if let Err(why) = pairs.of_transfers(rail).post(work) {
                 moving.state = State::Failed;
                 let peer = moving.peer;
                 self.broke(peer, why);
@@ -492,7 +492,7 @@ impl Rdma {
             if start.elapsed() > HURRY {
                 self.broke(peer, "a transfer that was taken back does not end".into());
             }
-            if self.take_completions() == 0 {
+            if self.hold_completions() == 0 {
                 if self.links.look(peer).is_some_and(End::flushes_in_vain) {
                     self.renew_broken(peer);
                 }

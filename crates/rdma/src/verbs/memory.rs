@@ -83,9 +83,14 @@ impl Region {
     /// A part of it, by its address, for work that is posted here.
     #[inline(always)]
     pub(crate) fn local(&self, addr: usize, len: u32) -> Local<'static> {
+        Local::Registered { addr: addr as u64, len, lkey: self.lkey() }
+    }
+
+    /// The key by which this side's device reaches it.
+    #[inline(always)]
+    fn lkey(&self) -> u32 {
         // SAFETY: the object is there while this is.
-        let lkey = unsafe { (*self.mr.get()).lkey };
-        Local::Registered { addr: addr as u64, len, lkey }
+        unsafe { (*self.mr.get()).lkey }
     }
 
     /// The key by which peers reach it.
@@ -140,6 +145,12 @@ impl Slots {
     #[inline(always)]
     pub(crate) fn local(&self, slot: usize, len: usize) -> Local<'static> {
         self.region.local(self.address(slot, len), len as u32)
+    }
+
+    /// The key of the slots' memory, for work that is posted here.
+    #[inline(always)]
+    pub(crate) fn lkey(&self) -> u32 {
+        self.region.lkey()
     }
 
     /// A slot, for peers.

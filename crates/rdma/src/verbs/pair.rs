@@ -257,11 +257,6 @@ impl Pair {
         self.queue.number()
     }
 
-    /// Bytes that work may carry in itself.
-    pub(crate) fn inline(&self) -> usize {
-        self.queue.inline
-    }
-
     /// Work that it has under way at most.
     pub(crate) const DEPTH: usize = DEPTH as usize;
 
@@ -339,9 +334,20 @@ impl Pair {
         self.confirming = Confirming::Read(into, from);
     }
 
+    /// Posts the send of bytes in memory that has this key; few of them leave with the work itself.
+    #[inline(always)]
+    pub(crate) fn post_send(&self, id: u64, bytes: &[u8], lkey: u32) -> Result<(), String> {
+        let addr = bytes.as_ptr().expose_provenance() as u64;
+        let local = match bytes.len() <= self.queue.inline {
+            true => Local::Inline(bytes),
+            false => Local::Registered { addr, len: bytes.len() as u32, lkey },
+        };
+        self.post(Work { id, told: true, local, op: Op::Send })
+    }
+
     /// Posts work. Its completion tells that it was carried out at the peer, if need be by other work that stands behind it.
     #[inline(always)]
-    pub(crate) fn post(&self, work: &Work<'_>) -> Result<(), String> {
+    pub(crate) fn post(&self, work: Work<'_>) -> Result<(), String> {
         match (&self.confirming, work.op) {
             (Confirming::Nothing, _)
             | (Confirming::Read(..), Op::Read(_))
@@ -349,9 +355,9 @@ impl Pair {
                 let mut place = work.local.place();
                 self.queue.post(&mut work.raw(&mut place))
             }
-            (Confirming::Read(local, from), _) => self.post_confirmed(*work, *local, Op::Read(*from)),
+            (Confirming::Read(local, from), _) => self.post_confirmed(work, *local, Op::Read(*from)),
             (Confirming::Write, Op::Read(from)) => {
-                self.post_confirmed(*work, Local::Inline(&[]), Op::Write(from))
+                self.post_confirmed(work, Local::Inline(&[]), Op::Write(from))
             }
         }
     }

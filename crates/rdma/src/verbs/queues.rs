@@ -109,7 +109,7 @@ impl Completions {
     }
 
     /// Takes what is over, up to a batch, each by `take`; gives how many.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(&self, mut take: impl FnMut(Completion)) -> usize {
         // Not filled with zeros first: that would take longer than to see that there is nothing.
         let mut batch = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
