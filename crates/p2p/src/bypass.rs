@@ -62,8 +62,8 @@ impl<'a, F> ReceiveBypass<'a, F> {
 
     /// The outcome, if the message came whole. `None`: nothing was received and nothing is posted.
     #[inline(always)]
-    pub fn end(&self) -> Option<&Completion> {
-        match &self.bypass.state {
+    pub fn end(self) -> Option<Completion> {
+        match self.bypass.state {
             State::Received(completion) => Some(completion),
             State::Open | State::RtsArrived => None,
         }

@@ -52,7 +52,7 @@ impl Comm {
             self.runtime().wake_poller_with(engine);
             return None;
         };
-        let outcome = Outcome::of(completion, true);
+        let outcome = Outcome::of(&completion, true);
         if p2p.has_work() {
             p2p.progress(ports);
         }
@@ -92,7 +92,7 @@ impl Comm {
             }
             polls += 1;
         }
-        let outcome = waiting.bypass.end().map(|completion| Outcome::of(completion, true));
+        let outcome = waiting.bypass.end().map(|completion| Outcome::of(&completion, true));
         if p2p.has_work() {
             p2p.progress(ports);
         }

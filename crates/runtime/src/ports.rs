@@ -221,7 +221,7 @@ macro_rules! ports {
             }
 
             /// What the fabric of a peer can do; [`Caps::NONE`] if there is none.
-            #[inline(always)]
+            #[inline(never)]
             fn caps_by(&self, route: Route, peer: Peer) -> Caps {
                 match route {
                     Route::Own => self.own.caps(peer),
@@ -453,8 +453,9 @@ impl Port for Ports {
     #[inline(always)]
     fn caps(&self, peer: Peer) -> Caps {
         match (self.route(peer), &self.shm) {
-            // Shared memory first: a jump through a table would cost more than the whole call.
+            // These two first: a jump through a table would cost more than the whole call.
             (Route::Shm, Some(shm)) => shm.caps(peer),
+            (Route::Rdma, _) => self.rdma.as_ref().map_or(Caps::NONE, |rdma| rdma.caps(peer)),
             (route, _) => self.caps_by(route, peer),
         }
     }
@@ -463,7 +464,11 @@ impl Port for Ports {
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
         match (self.route(peer), &mut self.shm) {
             (Route::Shm, Some(shm)) => shm.send_short(peer, head, body),
-            // `head` is copied, so that on the usual way it can stay in registers.
+            // `head` is copied, so that on the way by shared memory it can stay in registers.
+            (Route::Rdma, _) => match &mut self.rdma {
+                Some(rdma) => rdma.send_short(peer, &{ *head }, body),
+                None => Err(Refusal::Down),
+            },
             _ => self.send_short_by(peer, *head, body),
         }
     }

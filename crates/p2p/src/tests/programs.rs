@@ -296,7 +296,7 @@ impl Program {
             let (oracle, sent, lanes) = (&mut self.oracles[at], &mut self.sent, &self.lanes);
             port.poll(&mut Tap { at, p2p: bypass, oracle, sent, lanes });
         }
-        let started = match bypass.and_then(|bypass| bypass.end().cloned()) {
+        let started = match bypass.and_then(ReceiveBypass::end) {
             Some(completion) => Started::Done(completion),
             None => p2p.recv(port, args),
         };
