@@ -10,7 +10,7 @@ use crate::instance::{INSTANCE, Phase};
 use crate::process;
 use crate::tables::When;
 use banyan_memory::{DeviceFailure, NoMemory, Refused};
-use banyan_runtime::{Class, Error, Result};
+use banyan_runtime::{Class, Error, Reason, Result};
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::num::NonZeroU32;
@@ -257,9 +257,9 @@ pub(crate) fn mark_as_asked_for() {
 /// Keeps the sentence of an error for the error handler and MPI_Error_string.
 #[cold]
 pub(crate) fn remember(name: &'static str, error: Error) -> Failed {
-    let (code, about) = (error.class.0, error.about);
-    LAST_ERROR.with_borrow_mut(|last| *last = Some((code, name, error.what)));
-    Failed { code, about }
+    let Reason { class, about, what } = error.into_reason();
+    LAST_ERROR.with_borrow_mut(|last| *last = Some((class.0, name, what)));
+    Failed { code: class.0, about }
 }
 
 /// The sentence of the last error on this thread, if it had this code.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::ops::Deref;
 
 use banyan_p2p::Fault;
 
@@ -124,9 +125,13 @@ impl fmt::Debug for Class {
     }
 }
 
-/// What went wrong, for the error handler of the object concerned.
+/// What went wrong, for the error handler of the object concerned. It is a pointer, so that results that are good are small, and stay in registers.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Error {
+pub struct Error(Box<Reason>);
+
+/// What is said of an [`Error`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reason {
     /// The code that the MPI call returns; its class, unless the user made the code (MPI_Add_error_code).
     pub class: Class,
     /// The handle of the object whose error handler gets the error, if that is not the object that the call names (the
@@ -136,13 +141,21 @@ pub struct Error {
     pub what: String,
 }
 
+impl Deref for Error {
+    type Target = Reason;
+
+    fn deref(&self) -> &Reason {
+        &self.0
+    }
+}
+
 /// Result of an MPI operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// An error of `class`; `what` names the argument, its value and the way out.
     pub fn new(class: Class, what: impl Into<String>) -> Self {
-        Self { class, about: None, what: what.into() }
+        Self(Box::new(Reason { class, about: None, what: what.into() }))
     }
 
     /// The error for what went wrong with a message.
@@ -182,8 +195,14 @@ impl Error {
     }
 
     /// This error, for the error handler of the object with this handle, unless it is for another object already.
-    pub fn on(self, handle: u32) -> Self {
-        Self { about: self.about.or(NonZeroU32::new(handle)), ..self }
+    pub fn on(mut self, handle: u32) -> Self {
+        self.0.about = self.about.or(NonZeroU32::new(handle));
+        self
+    }
+
+    /// What is said of it.
+    pub fn into_reason(self) -> Reason {
+        *self.0
     }
 }
 

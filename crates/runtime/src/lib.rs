@@ -65,7 +65,7 @@ pub use creation::SplitType;
 pub use enqueue::Enqueuer;
 pub use errcode::{ErrorCodes, MAX_ERROR_STRING, error_codes};
 pub use errhandler::Errhandler;
-pub use error::{Class, Error, Result};
+pub use error::{Class, Error, Reason, Result};
 pub use group::{Comparison, Group};
 pub use info::{Info, MAX_INFO_KEY, MAX_INFO_VALUE, Start};
 pub use message::Message;
