@@ -38,7 +38,7 @@ const PAIR: &str =
     "0000:06:00.0 2 0000:07:00.0*2 down barred processor 0000:44:00.0\n0000:07:00.0 2 0000:06:00.0*2";
 
 #[test]
-fn links_lead_to_gpus_and_switches_and_what_fails_is_no_link() {
+fn links_on_the_stand_in_lead_to_gpus_and_switches_and_what_fails_is_none() {
     let double = Double::new();
     let to = |address: &str| Some(address.to_owned());
     let pair = [
