@@ -5,7 +5,7 @@
 #include "bench.h"
 
 /* Pings of which the median is shown, after some that are not. */
-#define PINGS 1000
+#define PINGS 10000
 #define FIRST_PINGS 100
 
 struct ping {

@@ -11,7 +11,7 @@ use banyan_rdma::{Options, RailOptions, Rdma};
 use banyan_transport::{Access, Class, Fabric, Head, Outcome, Peer, Port, Remote, Sink, Token, Transfer};
 
 const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
-const PINGS: usize = 1000;
+const PINGS: usize = 10_000;
 /// Transfers under way at a time, and all of one measurement.
 const DEPTH: usize = 4;
 const BYTES: usize = 8 << 20;

@@ -164,7 +164,7 @@ impl Bench<'_> {
     }
 
     fn perftest(&mut self) -> Result<()> {
-        self.raw(LATENCY, 8, "ib_send_lat", "-n 1000", 4)?;
+        self.raw(LATENCY, 8, "ib_send_lat", "-n 10000", 4)?;
         for &bytes in self.sizes {
             let options = format!("-t {DEPTH} -n {}", BYTES / bytes);
             self.raw("write", bytes, "ib_write_bw", &options, 3)?;
