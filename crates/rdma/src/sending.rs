@@ -54,10 +54,7 @@ impl Sending {
     /// The same, to write to.
     #[inline(always)]
     pub(crate) fn bytes_mut(&mut self, slot: u32, len: usize) -> &mut [u8] {
-        match (slot as usize).checked_sub(LONG) {
-            None => self.long.bytes_mut(slot as usize, len),
-            Some(short) => self.short.bytes_mut(short, len),
-        }
+        self.frame(slot, len).0
     }
 
     /// The same, with the key of that memory: what a frame is written to, and posted from.
