@@ -5,17 +5,6 @@
 
 enum { TIMES = 50, MOST = (64 << 10) - 1 };
 
-static unsigned long long calls(const char *name)
-{
-    unsigned long long (*count)(const char *);
-    *(void **)&count = dlsym(driver_library, "banyan_double_calls");
-    if (!count) {
-        fprintf(stderr, "this driver does not count calls\n");
-        exit(78);
-    }
-    return count(name);
-}
-
 /* Messages one after the other, each of which waits for a word, so that none is unexpected unless it is `late` that it is received. */
 static void messages(device_ptr buffer, int bytes, int late)
 {
@@ -24,10 +13,10 @@ static void messages(device_ptr buffer, int bytes, int late)
     const char *const *kinds = is_hip() ? of_hip : of_cuda;
     enum { CUDA_KINDS = sizeof of_cuda / sizeof of_cuda[0], MOST_KINDS = sizeof of_hip / sizeof of_hip[0] };
     const int many = is_hip() ? MOST_KINDS : CUDA_KINDS;
-    unsigned long long before[MOST_KINDS], all = calls(""), ours = 0;
+    unsigned long long before[MOST_KINDS], all = driver_calls(""), ours = 0;
     int rank = my_rank(MPI_COMM_WORLD);
     for (int i = 0; i < many; i++)
-        before[i] = calls(kinds[i]);
+        before[i] = driver_calls(kinds[i]);
     for (int i = 0; i < TIMES; i++) {
         if (rank == 0) {
             if (!late)
@@ -46,13 +35,13 @@ static void messages(device_ptr buffer, int bytes, int late)
         }
     }
     for (int i = 0; i < many; i++) {
-        unsigned long long now = calls(kinds[i]) - before[i];
+        unsigned long long now = driver_calls(kinds[i]) - before[i];
         ours += now;
         if (now != TIMES)
             fprintf(stderr, "rank %d: %d messages of %d bytes, late %d: %s was called %llu times\n", rank, TIMES, bytes, late, kinds[i], now);
         CHECK(now == TIMES);
     }
-    all = calls("") - all;
+    all = driver_calls("") - all;
     if (all != ours)
         fprintf(stderr, "rank %d: %d messages of %d bytes: %llu calls, %llu of them as they should\n", rank, TIMES, bytes, all, ours);
     CHECK(all == ours);

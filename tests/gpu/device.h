@@ -67,6 +67,14 @@ static void *driver_function(const char *name)
     return function;
 }
 
+/* How often a function of the driver was called; "" is all of them. Only the stand-in counts. */
+static inline unsigned long long driver_calls(const char *name)
+{
+    unsigned long long (*count)(const char *);
+    *(void **)&count = driver_function("banyan_double_calls");
+    return count(name);
+}
+
 /* Calls a function of integers and addresses; the result is the driver's. */
 static int cuda_try(const char *name, uintptr_t a, uintptr_t b, uintptr_t c)
 {

@@ -27,19 +27,11 @@ static unsigned long long value(MPI_T_pvar_handle handle)
     return now;
 }
 
-static unsigned long long calls(const char *name)
-{
-    unsigned long long (*count)(const char *);
-    *(void **)&count = dlsym(driver_library, "banyan_double_calls");
-    CHECK(count);
-    return count ? count(name) : 0;
-}
-
 /* Messages one after the other; receives come before them, or are `late`. */
 static void messages(device_ptr buffer, int bytes, int late)
 {
     MPI_T_pvar_handle copies = counter("gpu_mapped_copies"), by_driver = counter("gpu_copies");
-    unsigned long long asked = calls("cuPointerGetAttribute"), waited = calls("cuStreamSynchronize");
+    unsigned long long asked = driver_calls("cuPointerGetAttribute"), waited = driver_calls("cuStreamSynchronize");
     int rank = my_rank(MPI_COMM_WORLD), byself = mapped && bytes <= (rank == 0 ? READ : WRITE);
     for (int i = 0; i < TIMES; i++) {
         if (rank == 0) {
@@ -62,8 +54,8 @@ static void messages(device_ptr buffer, int bytes, int late)
     CHECK(value(by_driver) == (byself ? 0 : TIMES));
     if (byself) {
         /* What the memory is, and whether it is still that. */
-        CHECK(calls("cuPointerGetAttribute") - asked <= 2 * TIMES + 40);
-        CHECK(calls("cuStreamSynchronize") == waited);
+        CHECK(driver_calls("cuPointerGetAttribute") - asked <= 2 * TIMES + 40);
+        CHECK(driver_calls("cuStreamSynchronize") == waited);
     }
     OK(MPI_T_pvar_handle_free(session, &copies));
     OK(MPI_T_pvar_handle_free(session, &by_driver));
