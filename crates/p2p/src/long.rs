@@ -204,7 +204,7 @@ impl P2p {
         let under_way = u32::from((long.seen as u8).wrapping_sub(chosen.number)) + 1;
         let traffic = long.ways.traffic(class, chosen.traffic);
         let of = (class, chosen.way, traffic);
-        let time = if looking { long.flow.over(clock(), of, message.total, ready, under_way) } else { None };
+        let time = long.flow.over(clock(), of, message.total, ready, under_way);
         let both = traffic == Traffic::BothWays;
         let leads = !both || long.led & 1 << class == 0;
         let told = long.ways.over(message.total, traffic, chosen.way, time, leads, long.flow.window);

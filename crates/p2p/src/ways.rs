@@ -6,6 +6,7 @@
 //! cell one way is taken. Now and then the cell has a *look*: a few messages take the way that is taken anyway, then a few take
 //! each of the ways it is compared with. A way that is better by more than a margin twice takes the place of the one before.
 //! Looks are the rarer the more they cost: what messages lost in a look is at most [`PRICE`] of the time until the next one.
+//! A way that takes much longer than what is known of it is an *alarm*: the machine is not what it was, and all ways are compared at once.
 //! Times that say nothing of the way do not count: of a message whose receive came late, and, as the second
 //! smallest of several stands for a way, of one during which a process had no core.
 
@@ -47,6 +48,12 @@ const HOPELESS_NEARBY: f64 = 2.0;
 const NEARBY: usize = 2;
 /// What a way may cost for a message of any length, ns: a call of the system, and a turn of the other process. A longer class feels it less.
 const CALL: f64 = 2000.0;
+/// A message is slow if it takes this much longer than what is known of its way.
+const SLOW: f64 = 2.0;
+/// So many slow ones in a row are an alarm: a process that had no core for a while is slow once.
+const ALARM: u8 = 4;
+/// What the looks of alarms may cost, as a part of the time of all messages.
+const ALARM_PRICE: f64 = 0.05;
 /// Messages between two looks at least.
 const BETWEEN: u32 = 256;
 /// And at most.
@@ -165,6 +172,10 @@ struct Cell {
     times: [Option<f64>; 4],
     /// Messages until the next look.
     wait: u32,
+    /// Messages until the next alarm is heard.
+    deaf: u32,
+    /// Slow messages in a row.
+    slow: u8,
     /// The way that was compared last.
     compared: Way,
     /// It was better than the way that is taken; if it is once more, it takes that one's place.
@@ -309,7 +320,7 @@ impl Cell {
         let (way, wait) = (Way::Ring, effort.before);
         let (times, look) = ([None; 4], None);
         let (used, found, promising, hopeless, left_out) = (false, Found::NotYet, false, 0, false);
-        let compared = way;
+        let (compared, deaf, slow) = (way, 0, 0);
         Self {
             effort,
             used,
@@ -320,6 +331,8 @@ impl Cell {
             left_out,
             times,
             wait,
+            deaf,
+            slow,
             compared,
             promising,
             look,
@@ -362,6 +375,9 @@ impl Cell {
                 // These were sent before the sender was told of a first guess.
                 false => self.wait,
             };
+            if by == self.way && self.alarms(time) {
+                self.forget();
+            }
             if self.wait == 0 {
                 self.start_look(possible);
             }
@@ -388,6 +404,21 @@ impl Cell {
         if look.count == self.effort.tries || look.messages >= patience || hopeless {
             self.tried(possible);
         }
+    }
+
+    /// Another message by the way that is taken, outside of a look: whether it is the last one of an alarm.
+    fn alarms(&mut self, time: Option<f64>) -> bool {
+        self.deaf = self.deaf.saturating_sub(1);
+        let Some((time, known)) = time.zip(self.time(self.way)) else { return false };
+        self.slow = if time > SLOW * known { self.slow.saturating_add(1) } else { 0 };
+        self.slow >= ALARM && self.deaf == 0
+    }
+
+    /// What is known of ways holds no longer: the next message begins a look that compares all of them, as the first one did.
+    fn forget(&mut self) {
+        self.times = [None; 4];
+        (self.promising, self.left_out) = (false, false);
+        (self.slow, self.wait) = (0, 0);
     }
 
     /// Begins to compare the way that is taken with all others at first, later with one after the other.
@@ -465,6 +496,7 @@ impl Cell {
         self.left_out = std::mem::take(&mut self.hopeless) != 0;
         let least = if self.left_out { 4 * self.effort.before } else { BETWEEN };
         self.wait = lost.clamp(least, LONGEST_WAIT);
+        self.deaf = (f64::from(lost) * (PRICE / ALARM_PRICE)) as u32;
     }
 
     /// Messages by the way that is taken of whose time as much as looks may cost is what so many lost that took another one.

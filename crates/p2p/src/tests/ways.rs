@@ -142,9 +142,9 @@ fn the_better_way_is_found_and_looks_cost_little() {
                 // The way that is taken may be worse than the best one by the margin.
                 let time = machine(way, len, traffic) / best(machine, len, traffic);
                 println!("machine {at}, {len} bytes, {traffic:?}: {way:?}, {start:.3}, later {later:.4}");
-                // The noise of two times comes on top.
+                // The noise of two times comes on top, and once in a while an alarm that is nothing but noise.
                 assert!(time < 1.04 / MARGIN, "{way:?}");
-                assert!(later < time * (1.0 + 1.2 * PRICE), "{later}");
+                assert!(later < time * (1.0 + 2.2 * PRICE), "{later}");
             }
         }
     }
@@ -201,6 +201,55 @@ fn a_machine_that_changes_its_mind_is_followed() {
             pair.run(machine, len, traffic, 200).1
         });
         assert_eq!(ways, [Way::Ring, Way::Both, Way::Ring]);
+    }
+}
+
+/// As an EPYC in its slow state, in which lines go from one core to another at a tenth of their speed.
+fn ring_is_slow(way: Way, len: u64, traffic: Traffic) -> f64 {
+    ring_is_best(way, len, traffic) * if way == Way::Ring { 10.0 } else { 1.3 }
+}
+
+/// A job that begins with what one before it has kept does not take a way for long that has become slow.
+#[test]
+fn a_way_that_became_slow_is_left_at_once() {
+    for (seed, len) in (1..).zip(LENGTHS) {
+        for (traffic, depth) in TRAFFIC.into_iter().flat_map(|traffic| [0, 8].map(|depth| (traffic, depth))) {
+            let mut pair = Pair::new(seed, depth);
+            pair.run(ring_is_best, len, traffic, 5000);
+            let mut next = Pair::knowing(&pair.learnt(), seed, depth);
+            // The first ones warm the ring, and make the kind of traffic known.
+            let warm = 32 + (4 << 20) / len as u32;
+            next.run(ring_is_best, len, traffic, warm);
+            next.run(ring_is_slow, len, traffic, 60 + 8 * depth as u32);
+            let (_, way) = next.run(ring_is_slow, len, traffic, 1);
+            let time = ring_is_slow(way, len, traffic) / best(ring_is_slow, len, traffic);
+            assert!(time < 1.04 / MARGIN, "{way:?}");
+        }
+    }
+}
+
+/// Where all ways are slow for a while, again and again, looks find nothing, and still cost little.
+#[test]
+fn alarms_in_vain_cost_little() {
+    for seed in 1..20 {
+        let mut pair = Pair::new(seed, 0);
+        let len = LENGTHS[seed as usize % LENGTHS.len()];
+        let traffic = Traffic::OneWay;
+        let machine: Machine = if seed % 2 == 0 { ring_is_best } else { single_copy_is_best };
+        let slow: Machine = match seed % 2 == 0 {
+            true => |way, len, traffic| 4.0 * ring_is_best(way, len, traffic),
+            false => |way, len, traffic| 4.0 * single_copy_is_best(way, len, traffic),
+        };
+        pair.run(machine, len, traffic, 2000);
+        let (mut lost, mut looked, messages) = (0.0, 0, 20_000);
+        for at in 0..messages {
+            let now = if at % 100 < 50 { machine } else { slow };
+            looked += u32::from(pair.ways.is_looking(len));
+            let (_, time) = pair.message(now, len, traffic, 10);
+            lost += time / best(now, len, traffic) - 1.0;
+        }
+        println!("{len} bytes: looks {looked}, lost {:.4}", lost / f64::from(messages));
+        assert!(lost < 4.0 * PRICE * f64::from(messages), "{lost}");
     }
 }
 
