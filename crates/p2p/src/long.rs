@@ -58,7 +58,7 @@ pub(crate) struct Chosen {
 
 impl LongMessages {
     /// Of a peer of whose messages this is known.
-    fn new(known: &[KnownWay]) -> Self {
+    fn new(known: &[(KnownWay, Found)]) -> Self {
         let last = Announced { sender: 0, traffic: Traffic::OneWay, at: 0, over: true };
         let ways = Ways::new(known);
         Self {
@@ -79,7 +79,7 @@ impl LongMessages {
 }
 
 impl Link {
-    /// What is kept of long messages; at first what earlier jobs knew of them.
+    /// What is kept of long messages; at first what is known of them beforehand.
     pub(crate) fn long(&mut self, known: &Known) -> &mut LongMessages {
         let (peer, announces) = (self.peer, &mut self.announces);
         self.long.get_or_insert_with(|| {

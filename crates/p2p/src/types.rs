@@ -7,7 +7,7 @@ use banyan_datatype::Data;
 use banyan_topo::KnownWay;
 use banyan_transport::Peer;
 
-use crate::ways::{CLASSES, Preference, Way};
+use crate::ways::{CLASSES, Found, Preference, Way};
 
 /// Sizes that [`crate::P2p`] works with. All ranks that talk must have the same `initial_credit`.
 #[derive(Clone, Debug)]
@@ -58,18 +58,19 @@ impl Choice {
     }
 }
 
-/// What earlier jobs have found of the ways of long messages to and from a peer: both ends must have the same. It is asked once for each
-/// peer, when there is such a message.
+/// What is known beforehand of the ways of long messages to and from a peer: what earlier jobs have found ([`Found::Before`]), and for the
+/// rest what the machine's profile says ([`Found::NotYet`]). Both ends must have the same. It is asked once for each peer, when there is such a
+/// message.
 #[derive(Clone, Default)]
-pub struct Known(Option<Arc<dyn Fn(Peer) -> Vec<KnownWay> + Send + Sync>>);
+pub struct Known(Option<Arc<dyn Fn(Peer) -> Vec<(KnownWay, Found)> + Send + Sync>>);
 
 impl Known {
     /// By this function.
-    pub fn by(known: impl Fn(Peer) -> Vec<KnownWay> + Send + Sync + 'static) -> Self {
+    pub fn by(known: impl Fn(Peer) -> Vec<(KnownWay, Found)> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(known)))
     }
 
-    pub(crate) fn of(&self, peer: Peer) -> Vec<KnownWay> {
+    pub(crate) fn of(&self, peer: Peer) -> Vec<(KnownWay, Found)> {
         self.0.as_ref().map_or(Vec::new(), |known| known(peer))
     }
 }

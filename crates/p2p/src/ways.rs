@@ -54,6 +54,13 @@ const SLOW: f64 = 2.0;
 const ALARM: u8 = 4;
 /// What the looks of alarms may cost, as a part of the time of all messages.
 const ALARM_PRICE: f64 = 0.05;
+/// Until all ways have been compared once, messages between two looks are so many times those before the first one; and that one is as
+/// much later where the machine's profile has said which way to begin with.
+const FIRST_LOOKS: u32 = 8;
+/// What looks may cost until then, as a part of the time of all messages.
+const FIRST_PRICE: f64 = 0.1;
+/// A message is slow if it takes this much longer than the machine's profile says of its way.
+const FAR_OFF: f64 = 4.0;
 /// Messages between two looks at least.
 const BETWEEN: u32 = 256;
 /// And at most.
@@ -170,6 +177,8 @@ struct Cell {
     left_out: bool,
     /// What is known of each way: the time of a byte, ns.
     times: [Option<f64>; 4],
+    /// Ways of which that is what the machine's profile says, as bits: none has been compared yet.
+    expected: u8,
     /// Messages until the next look.
     wait: u32,
     /// Messages until the next alarm is heard.
@@ -204,13 +213,14 @@ fn bit(way: Way) -> u8 {
 }
 
 impl Ways {
-    /// Messages take the ring until a look has found a better way, or that which earlier jobs found, as if a look of this one had.
-    pub(crate) fn new(known: &[KnownWay]) -> Self {
+    /// Messages take the way that earlier jobs found, as if a look of this one had; else the one that the machine's profile says is best, and
+    /// where nothing is known the ring.
+    pub(crate) fn new(known: &[(KnownWay, Found)]) -> Self {
         let possible = Way::ALL.into_iter().map(bit).sum();
         let mut ways = Self { possible, classes: std::array::from_fn(Class::new) };
-        for row in known {
+        for (row, found) in known {
             if let Some(class) = ways.classes.get_mut(row.class) {
-                class.cells[row.traffic as usize].knows(row);
+                class.cells[row.traffic as usize].knows(row, *found);
             }
         }
         // The sender knows the same.
@@ -294,14 +304,14 @@ impl Ways {
         let cells = self.classes.iter().enumerate().flat_map(|(at, class)| {
             Traffic::ALL.into_iter().zip(&class.cells).map(move |(traffic, cell)| (at, traffic, cell))
         });
-        cells.filter(used).map(|(at, traffic, cell)| (at, traffic, cell.way, cell.times, cell.found))
+        cells.filter(used).map(|(at, traffic, cell)| (at, traffic, cell.way, cell.measured(), cell.found))
     }
 
-    /// What a class begins with that has met no such traffic, if one nearby knows its ways: that one's way, and those that are hopeless
-    /// there.
+    /// What a class begins with that has met no such traffic and of which nothing is known, if one nearby knows its ways: that one's way, and
+    /// those that are hopeless there.
     fn guess(&self, at: usize, traffic: Traffic) -> Option<(Way, u8)> {
         let cell = |at: usize| Some(&self.classes.get(at)?.cells[traffic as usize]);
-        if cell(at)?.used || cell(at)?.is_settled() {
+        if cell(at)?.used || cell(at)?.is_settled() || cell(at)?.expected != 0 {
             return None;
         }
         let near = (1..=NEARBY).flat_map(|far| [at.checked_sub(far), Some(at + far)]).flatten();
@@ -320,7 +330,7 @@ impl Cell {
         let (way, wait) = (Way::Ring, effort.before);
         let (times, look) = ([None; 4], None);
         let (used, found, promising, hopeless, left_out) = (false, Found::NotYet, false, 0, false);
-        let (compared, deaf, slow) = (way, 0, 0);
+        let (compared, deaf, slow, expected) = (way, 0, 0, 0);
         Self {
             effort,
             used,
@@ -330,6 +340,7 @@ impl Cell {
             hopeless,
             left_out,
             times,
+            expected,
             wait,
             deaf,
             slow,
@@ -339,10 +350,19 @@ impl Cell {
         }
     }
 
-    /// An earlier job has found this.
-    fn knows(&mut self, row: &KnownWay) {
-        (self.way, self.compared, self.found, self.wait) = (row.way, row.way, Found::Before, BETWEEN);
+    /// An earlier job has found this, or the machine's profile says so.
+    fn knows(&mut self, row: &KnownWay, found: Found) {
+        (self.way, self.compared, self.found) = (row.way, row.way, found);
         self.times = row.times.map(|time| Some(time? * 1e9));
+        (self.expected, self.wait) = match found {
+            Found::NotYet => (Way::ALL.into_iter().map(bit).sum(), FIRST_LOOKS * self.effort.before),
+            _ => (0, BETWEEN),
+        };
+    }
+
+    /// What was measured of each way.
+    fn measured(&self) -> [Option<f64>; 4] {
+        Way::ALL.map(|way| self.time(way).filter(|_| self.expected & bit(way) == 0))
     }
 
     /// A look has confirmed or changed the way that is taken.
@@ -359,7 +379,10 @@ impl Cell {
     fn wanted(&self) -> Preference {
         match self.look {
             Some(look) => Preference { way: look.trying, looking: true },
-            None => Preference { way: self.way, looking: self.left_out || self.time(self.way).is_none() },
+            None => Preference {
+                way: self.way,
+                looking: self.left_out || self.expected != 0 || self.time(self.way).is_none(),
+            },
         }
     }
 
@@ -410,19 +433,21 @@ impl Cell {
     fn alarms(&mut self, time: Option<f64>) -> bool {
         self.deaf = self.deaf.saturating_sub(1);
         let Some((time, known)) = time.zip(self.time(self.way)) else { return false };
-        self.slow = if time > SLOW * known { self.slow.saturating_add(1) } else { 0 };
+        let slow = if self.expected & bit(self.way) == 0 { SLOW } else { FAR_OFF };
+        self.slow = if time > slow * known { self.slow.saturating_add(1) } else { 0 };
         self.slow >= ALARM && self.deaf == 0
     }
 
     /// What is known of ways holds no longer: the next message begins a look that compares all of them, as the first one did.
     fn forget(&mut self) {
-        self.times = [None; 4];
+        (self.times, self.expected) = ([None; 4], 0);
         (self.promising, self.left_out) = (false, false);
         (self.slow, self.wait) = (0, 0);
     }
 
     /// Begins to compare the way that is taken with all others at first, later with one after the other.
     fn start_look(&mut self, possible: u8) {
+        self.expected &= possible;
         let others = possible & !bit(self.way);
         let unknown = |way: &Way| self.times[*way as usize].is_none();
         let later = match others & Way::ALL.into_iter().filter(unknown).map(bit).sum::<u8>() {
@@ -453,6 +478,7 @@ impl Cell {
         let Some(look) = &mut self.look else { return };
         let samples = &mut look.samples[..look.count];
         samples.sort_by(f64::total_cmp);
+        self.expected &= !bit(look.trying);
         // The smallest of many may be a stroke of luck.
         self.times[look.trying as usize] = samples.get(usize::from(look.count == self.effort.tries)).copied();
         let known = self.times[self.way as usize].is_some();
@@ -494,8 +520,10 @@ impl Cell {
         (self.promising, self.found) = (false, Found::Here);
         let lost: u32 = Way::ALL.into_iter().map(|way| self.lost(way, look.taken[way as usize])).sum();
         self.left_out = std::mem::take(&mut self.hopeless) != 0;
-        let least = if self.left_out { 4 * self.effort.before } else { BETWEEN };
-        self.wait = lost.clamp(least, LONGEST_WAIT);
+        let first = self.left_out || self.expected != 0;
+        let (most, least) =
+            if first { (FIRST_PRICE, FIRST_LOOKS * self.effort.before) } else { (PRICE, BETWEEN) };
+        self.wait = ((f64::from(lost) * (PRICE / most)) as u32).clamp(least, LONGEST_WAIT);
         self.deaf = (f64::from(lost) * (PRICE / ALARM_PRICE)) as u32;
     }
 

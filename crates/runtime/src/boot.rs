@@ -152,7 +152,7 @@ fn boot(mut job: Job, mut client: Option<Client>, mut ports: Ports, shares_memor
     let (choice, _) = long::choice(&job).map_err(Error::other)?;
     let p2p = p2p::P2p::new(p2p::Config {
         choice,
-        known: long::known(&job),
+        known: long::known(&job, &profile),
         ipc_from: settings::ipc_from(job.setting_or_default(settings::GPU_IPC)).map_err(Error::other)?,
         ..p2p::Config::new(budget as usize, job.size)
     });

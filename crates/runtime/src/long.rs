@@ -8,7 +8,7 @@ use banyan_p2p::{Choice, Found, Known, Measured, P2p, Way};
 use banyan_pmi::settings::{MACHINE, P2P, SHOW, way, way_of};
 use banyan_pmi::{Job, Places};
 use banyan_topo::ways::SHORTEST;
-use banyan_topo::{DISTANCES, KnownWay, KnownWays};
+use banyan_topo::{DISTANCES, KnownWay, KnownWays, Profile};
 use banyan_transport::Peer;
 
 use crate::gpu;
@@ -27,16 +27,19 @@ pub(crate) fn choice(job: &Job) -> Result<(Choice, bool), String> {
     })
 }
 
-/// What earlier jobs have found: it stands in the profile of the machine, and is read when there is a message that it is about.
-pub(crate) fn known(job: &Job) -> Known {
-    let Some(text) = job.setting(MACHINE).filter(|text| KnownWays::are_in(text)) else {
-        return Known::default();
-    };
+/// What the profile of the machine says of ways, and what earlier jobs have found: that stands in the profile's text, and is read when there is
+/// a message that it is about. Nothing where the launcher has given no profile.
+pub(crate) fn known(job: &Job, profile: &Profile) -> Known {
+    let Some(text) = job.setting(MACHINE) else { return Known::default() };
     let (text, places, me, read) = (text.to_owned(), job.places.clone(), job.rank, OnceLock::new());
+    let profile = *profile;
     Known::by(move |peer| {
-        let known: &KnownWays = read.get_or_init(|| KnownWays::parse(&text));
-        let distance = distance(&places, (me, peer.0));
-        known.rows().iter().filter(|row| Some(row.distance) == distance).copied().collect()
+        let Some(distance) = distance(&places, (me, peer.0)) else { return Vec::new() };
+        let found: &KnownWays = read.get_or_init(|| KnownWays::parse(&text));
+        let found = found.rows().iter().filter(|row| row.distance == distance);
+        let expected = profile.ways(distance).map(|row| (row, Found::NotYet));
+        // What was found takes the place of what was expected.
+        expected.chain(found.map(|row| (*row, Found::Before))).collect()
     })
 }
 

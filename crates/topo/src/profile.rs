@@ -18,8 +18,8 @@
 use std::fmt::Write;
 
 use crate::gpu_links::GpuFigures;
-use crate::known::KnownWays;
-use crate::ways::{SingleCopy, Way};
+use crate::known::{KnownWay, KnownWays};
+use crate::ways::{CLASSES, SHORTEST, SingleCopy, Traffic, Way};
 
 /// A message of a fabric, without what goes on above the fabric.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -252,6 +252,34 @@ impl Profile {
                     + share * bytes * single_copy
             }
         }
+    }
+
+    /// What [`Profile::way`] is for a message that is part of such traffic. In windows nobody waits for the notes around it. Both ways each
+    /// process copies at all times, so that to share a copy gains nothing.
+    pub fn way_in(&self, traffic: Traffic, way: Way, distance: usize, bytes: f64) -> f64 {
+        let Pair { single_copy, message, .. } = self.pairs[distance];
+        let call = self.system_call + self.single_copy;
+        match (traffic, way.single_copy()) {
+            (Traffic::OneWay, _) => self.way(way, distance, bytes),
+            (Traffic::Window, None) => message.overhead + bytes * message.byte,
+            (Traffic::Window, Some(SingleCopy { share, .. })) => call + share * bytes * single_copy,
+            (Traffic::BothWays, None) => 2.0 * (message.overhead + bytes * message.byte),
+            (Traffic::BothWays, Some(SingleCopy { share, .. })) => call / share + bytes * single_copy,
+        }
+    }
+
+    /// What this says of the ways of long messages between two cores that are so apart, as if it had been measured on messages.
+    pub fn ways(&self, distance: usize) -> impl Iterator<Item = KnownWay> + use<> {
+        let profile = *self;
+        (0..CLASSES).flat_map(move |class| {
+            Traffic::ALL.map(|traffic| {
+                let shortest = (SHORTEST << class) as f64;
+                let times = Way::ALL.map(|way| profile.way_in(traffic, way, distance, shortest) / shortest);
+                let best =
+                    Way::ALL.into_iter().min_by(|a, b| times[*a as usize].total_cmp(&times[*b as usize]));
+                KnownWay { distance, class, traffic, way: best.unwrap_or(Way::Ring), times: times.map(Some) }
+            })
+        })
     }
 
     /// The same of a message over the loopback.

@@ -4,7 +4,7 @@ use banyan_topo::KnownWay;
 use banyan_transport::sim::{OneSided, Options};
 
 use super::*;
-use crate::{Known, Traffic};
+use crate::{Found, Known, Traffic};
 
 /// One long message from 0 to 1 on a network like this; the counters of both.
 fn one_message(options: Options) -> [crate::Stats; 2] {
@@ -127,7 +127,7 @@ fn what_is_known_needs_no_look() {
         way: if class == 1 { Way::Ring } else { Way::Write },
         times: [Some(1e-10); 4],
     });
-    let known = Known::by(move |_| rows.to_vec());
+    let known = Known::by(move |_| rows.iter().map(|row| (*row, Found::Before)).collect());
     let config = Config { choice: choice(CHOICES), known, ..Config::new(1 << 20, 2) };
     let mut world = World::new(2, 3, Options { eager: 65_536, piece: 4096, ..Options::default() }, config);
     let mut sent_by_write_and_eagerly = |len: usize| {
