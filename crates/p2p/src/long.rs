@@ -13,8 +13,8 @@ use crate::p2p::P2p;
 use crate::peers::{Link, RtsOwner};
 use crate::request::{Matched, Reply};
 use crate::types::{Choice, Known};
-use crate::ways::{self, CLASSES, Found, Preference, Traffic, Way, Ways};
-use crate::wire::{self, Kind, Offer, Rts};
+use crate::ways::{self, Arrived, CLASSES, Found, Preference, SAMPLE, Traffic, Way, Ways};
+use crate::wire::{self, Cause, Kind, Offer, Rts};
 
 /// A receive that comes so much later than its message was announced, ns, says nothing of the way.
 const LATE: u64 = 20_000;
@@ -52,6 +52,7 @@ pub(crate) struct Chosen {
     way: Way,
     traffic: Traffic,
     ready: Ready,
+    cause: Cause,
     /// Which of the announcements of the peer it had, modulo 2^8.
     number: u8,
 }
@@ -100,7 +101,14 @@ impl Link {
     #[cold]
     pub(crate) fn announces(&self, class: usize, caps: &Caps, data: &Data) -> bool {
         let reached = || data.contiguous().is_some_and(|memory| caps.get.has(Kinds::of(memory.kind())));
-        self.announces >> class & 1 == 1 && reached()
+        // Without a choice nobody wants samples.
+        let sample = || self.long.is_some() && self.unsampled >= SAMPLE;
+        (self.prefers_announced(class) || sample()) && reached()
+    }
+
+    /// Whether messages of this class are all announced.
+    pub(crate) fn prefers_announced(&self, class: usize) -> bool {
+        self.announces >> class & 1 == 1
     }
 }
 
@@ -147,7 +155,7 @@ impl P2p {
 
     /// An RTS has arrived.
     pub(crate) fn note_announced(&mut self, peer: Peer, rts: &mut Rts) {
-        if rts.offer != Offer::Choice || ways::class(rts.total).is_none() {
+        if !matches!(rts.offer, Offer::Choice(_)) || ways::class(rts.total).is_none() {
             return;
         }
         let at = self.now();
@@ -167,9 +175,9 @@ impl P2p {
 
     /// A receive is matched with an RTS, of which `fragments` are here.
     pub(crate) fn chosen(&mut self, peer: Peer, rts: &Rts, fragments: bool) -> Option<Chosen> {
+        let Offer::Choice(cause) = rts.offer else { return None };
         let link = self.peers.at(peer, &mut self.credit_pool);
-        let Announced { sender, traffic, at, .. } =
-            link.long.as_ref().filter(|_| rts.offer == Offer::Choice)?.last;
+        let Announced { sender, traffic, at, .. } = link.long.as_ref()?.last;
         let posted = link.open_rts.is_some_and(|open_rts| {
             open_rts.sender == rts.id && matches!(open_rts.owner, RtsOwner::Receive(_))
         });
@@ -181,7 +189,7 @@ impl P2p {
                 now => Ready::Late(now),
             },
         };
-        Some(Chosen { way: rts.way, traffic, ready, number: rts.number })
+        Some(Chosen { way: rts.way, traffic, ready, cause, number: rts.number })
     }
 
     /// All of the message of receive `id` is there.
@@ -202,12 +210,16 @@ impl P2p {
         long.last.over |= message.sender == long.last.sender;
         let looking = long.ways.is_looking(message.total);
         let under_way = u32::from((long.seen as u8).wrapping_sub(chosen.number)) + 1;
-        let traffic = long.ways.traffic(class, chosen.traffic);
+        let traffic = long.ways.traffic(class, chosen.traffic, chosen.cause);
         let of = (class, chosen.way, traffic);
         let time = long.flow.over(clock(), of, message.total, ready, under_way);
         let both = traffic == Traffic::BothWays;
         let leads = !both || long.led & 1 << class == 0;
-        let told = long.ways.over(message.total, traffic, chosen.way, time, leads, long.flow.window);
+        let told = {
+            let Chosen { way: by, cause, .. } = chosen;
+            let arrived = Arrived { len: message.total, traffic, by, time, cause };
+            long.ways.over(&arrived, leads, long.flow.window)
+        };
         if !looking && long.ways.is_looking(message.total) {
             // Those that are under way are measured from here on.
             long.flow = Flow::new(of, clock());

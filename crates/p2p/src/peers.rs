@@ -68,6 +68,8 @@ pub(crate) struct Link {
     pub(crate) refused_writes: u8,
     /// Classes of messages, as bits, that are announced also where they could go whole in one frame, as another way may be better.
     pub(crate) announces: u16,
+    /// Messages that could have taken several ways, and went whole in one frame, since one was announced.
+    pub(crate) unsampled: u32,
     /// What is known of long messages that may take several ways, once there was one.
     pub(crate) long: Option<Box<LongMessages>>,
     /// Why the peer is gone, if it is.
@@ -118,6 +120,7 @@ impl Link {
             ipc_from,
             refused_writes: 0,
             announces,
+            unsampled: 0,
             long: None,
             down: None,
         }

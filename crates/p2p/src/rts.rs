@@ -5,10 +5,10 @@ use banyan_transport::{Access, Caps, Class, DeviceMoves, Head, Kinds, Peer, Port
 use crate::p2p::P2p;
 use crate::peers::Link;
 use crate::request::{Request, Send, SendStep, State};
-use crate::send::{ID, cost_of_frames, is_short};
+use crate::send::{ID, cause, cost_of_frames, is_short};
 use crate::types::{Choice, Known};
 use crate::ways::{self, Way};
-use crate::wire::{Kind, Offer, Rts};
+use crate::wire::{Cause, Kind, Offer, Rts};
 
 /// The way of a message, and whether there is a choice.
 struct Route {
@@ -106,7 +106,10 @@ impl P2p {
         // Who reads by the network does not mind what memory it is.
         let offer = match (choice, moves == DeviceMoves::ByDrivers && told.is_some()) {
             (_, true) => Offer::Device,
-            (true, false) => Offer::Choice,
+            (true, false) => {
+                let class = ways::class(total);
+                Offer::Choice(class.map_or(Cause::Long, |class| cause(link, caps, data, class)))
+            }
             (false, false) => Offer::Fixed,
         };
         let rts = Rts { total, id, starved, pushed, last, way, offer, seen, exposed, number: 0 };
@@ -115,6 +118,7 @@ impl P2p {
         link.post(port, caps, Head { kind: Kind::Rts as u8, ..*head }, &body[..len])?;
         if let Some(long) = link.long.as_mut().filter(|_| choice) {
             long.sent = long.sent.wrapping_add(1);
+            link.unsampled = 0;
         }
         if pushed {
             link.credit -= paid.unwrap_or(0);

@@ -12,8 +12,8 @@ use crate::request::{self, Granted, Request, Send, SendStep, State};
 use crate::slab::Slab;
 use crate::staging::{self, Next, Outgoing};
 use crate::types::{Mode, ReqId, SendArgs, Stats};
-use crate::ways;
-use crate::wire::{self, Kind};
+use crate::ways::{self, SHORTEST};
+use crate::wire::{self, Cause, Kind};
 
 /// Payload of up to so many bytes is packed on the stack and sent as a short frame, if the fabric takes so much.
 const STACK: usize = 64;
@@ -389,9 +389,7 @@ pub(crate) fn is_pushing(requests: &Slab<Request>, id: u64) -> bool {
 /// Whether a message may go eagerly in one frame, with `before` more bytes in it.
 #[inline(always)]
 pub(crate) fn is_short(link: &Link, caps: &Caps, data: &Data, before: usize) -> bool {
-    let frame = if link.heard { caps.piece } else { caps.max_bcopy };
-    let longest = caps.eager.min(frame).min(caps.max_bcopy.saturating_sub(before)) as u64;
-    let whole = data.len() <= longest;
+    let whole = is_whole(link, caps, data, before);
     match ways::class(data.len()) {
         None => whole,
         Some(class) => is_long_short(link, caps, data, class, (whole, before)),
@@ -416,6 +414,23 @@ fn is_long_short(
         return data.len() <= longest as u64 && !is_read;
     }
     whole && !link.announces(class, caps, data)
+}
+
+/// Why a message is announced that [`is_short`] says is not short.
+pub(crate) fn cause(link: &Link, caps: &Caps, data: &Data, class: usize) -> Cause {
+    let whole = is_whole(link, caps, data, 0) && !staging::is_staged(data);
+    match whole && link.announces(class, caps, data) {
+        false => Cause::Long,
+        true if link.prefers_announced(class) => Cause::Way,
+        true => Cause::Sample,
+    }
+}
+
+/// Whether a message fits into one frame, with `before` more bytes in it.
+#[inline(always)]
+fn is_whole(link: &Link, caps: &Caps, data: &Data, before: usize) -> bool {
+    let frame = if link.heard { caps.piece } else { caps.max_bcopy };
+    data.len() <= caps.eager.min(frame).min(caps.max_bcopy.saturating_sub(before)) as u64
 }
 
 /// What a message of so many bytes costs that goes eagerly in fragments.
@@ -462,7 +477,9 @@ fn send_whole(
     if staging::is_staged(data) {
         return send_whole_of_device(port, link, head, data);
     }
-    link.post_data(port, *head, (data, 0, len), None, Order::Ordered).map(|_| ())
+    link.post_data(port, *head, (data, 0, len), None, Order::Ordered)?;
+    link.unsampled += u32::from(len as u64 >= SHORTEST);
+    Ok(())
 }
 
 /// Sends a whole message from a device in one frame. If the device fails the call ends before the fabric knows of a frame.

@@ -58,19 +58,22 @@ impl Choice {
     }
 }
 
+/// Of classes and traffic what is known of their ways, and by whom.
+pub type KnownRows = Vec<(KnownWay, Found)>;
+
 /// What is known beforehand of the ways of long messages to and from a peer: what earlier jobs have found ([`Found::Before`]), and for the
 /// rest what the machine's profile says ([`Found::NotYet`]). Both ends must have the same. It is asked once for each peer, when there is such a
 /// message.
 #[derive(Clone, Default)]
-pub struct Known(Option<Arc<dyn Fn(Peer) -> Vec<(KnownWay, Found)> + Send + Sync>>);
+pub struct Known(Option<Arc<dyn Fn(Peer) -> KnownRows + Send + Sync>>);
 
 impl Known {
     /// By this function.
-    pub fn by(known: impl Fn(Peer) -> Vec<(KnownWay, Found)> + Send + Sync + 'static) -> Self {
+    pub fn by(known: impl Fn(Peer) -> KnownRows + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(known)))
     }
 
-    pub(crate) fn of(&self, peer: Peer) -> Vec<(KnownWay, Found)> {
+    pub(crate) fn of(&self, peer: Peer) -> KnownRows {
         self.0.as_ref().map_or(Vec::new(), |known| known(peer))
     }
 }

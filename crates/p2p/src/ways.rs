@@ -7,12 +7,36 @@
 //! each of the ways it is compared with. A way that is better by more than a margin twice takes the place of the one before.
 //! Looks are the rarer the more they cost: what messages lost in a look is at most [`PRICE`] of the time until the next one.
 //! A way that takes much longer than what is known of it is an *alarm*: the machine is not what it was, and all ways are compared at once.
+//! Messages that go whole in one frame of the ring are not announced, but for one in [`SAMPLE`] of them, and all during a look.
 //! Times that say nothing of the way do not count: of a message whose receive came late, and, as the second
 //! smallest of several stands for a way, of one during which a process had no core.
 
 use banyan_topo::KnownWay;
 pub(crate) use banyan_topo::ways::{CLASSES, SHORTEST, class};
 pub use banyan_topo::ways::{Traffic, Way};
+
+use crate::wire::Cause;
+
+/// A message, now that all of it is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    /// Bytes.
+    pub(crate) len: u64,
+    /// What it counts as part of: [`Ways::traffic`].
+    pub(crate) traffic: Traffic,
+    pub(crate) by: Way,
+    /// What a byte was measured to take, ns.
+    pub(crate) time: Option<f64>,
+    /// Why it was announced.
+    pub(crate) cause: Cause,
+}
+
+impl Arrived {
+    /// How many messages like it there were, as far as that is known.
+    fn stands_for(&self) -> u32 {
+        if self.cause == Cause::Sample { SAMPLE } else { 1 }
+    }
+}
 
 /// What the receiver tells the sender of a class of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,10 +57,14 @@ impl Preference {
     }
 }
 
+/// Of messages that go whole in one frame one in so many is announced.
+pub(crate) const SAMPLE: u32 = 16;
 /// What looks may cost, as a part of the time of all messages.
 pub(crate) const PRICE: f64 = 0.01;
 /// A way takes another one's place if its time is at most this part of that one's.
 pub(crate) const MARGIN: f64 = 0.92;
+/// Where several messages are under way that could go whole in one frame: to announce them is a good part of what they take by the ring.
+const MARGIN_WHOLE: f64 = 0.7;
 /// In the first look a way takes another one's place at once, and not at the second time, if its time is at most this part of that
 /// one's.
 const CLEARLY: f64 = 0.75;
@@ -185,6 +213,8 @@ struct Cell {
     deaf: u32,
     /// Slow messages in a row.
     slow: u8,
+    /// The last message was announced because of its way alone.
+    whole: bool,
     /// The way that was compared last.
     compared: Way,
     /// It was better than the way that is taken; if it is once more, it takes that one's place.
@@ -252,9 +282,12 @@ impl Ways {
     }
 
     /// What the messages of a class are part of, now that one of them was part of `traffic`: single messages of another kind change
-    /// nothing. One or two of each window both ways are alone at its ends.
-    pub(crate) fn traffic(&mut self, class: usize, traffic: Traffic) -> Traffic {
+    /// nothing. One or two of each window both ways are alone at its ends. A sample says nothing of those around it.
+    pub(crate) fn traffic(&mut self, class: usize, traffic: Traffic, cause: Cause) -> Traffic {
         let class = &mut self.classes[class];
+        if cause == Cause::Sample {
+            return class.traffic;
+        }
         class.streak = if class.traffic == traffic { 0 } else { class.streak + 1 };
         if class.streak == STREAK[class.traffic as usize] {
             // The sender is told at once, so that it knows who leads.
@@ -263,18 +296,15 @@ impl Ways {
         class.traffic
     }
 
-    /// A message of `len` bytes in this [`Ways::traffic`] has come `by` a way, and a byte was measured to take `time` ns. Gives what the
-    /// sender is to be told of a class of messages; nothing unless this process `leads`, and chooses. Up to `window` messages are under way
-    /// together.
+    /// A message has arrived. Gives what the sender is to be told of a class of messages; nothing unless this process `leads`, and chooses. Up
+    /// to `window` messages are under way together.
     pub(crate) fn over(
         &mut self,
-        len: u64,
-        traffic: Traffic,
-        by: Way,
-        time: Option<f64>,
+        arrived: &Arrived,
         leads: bool,
         window: u32,
     ) -> Option<(usize, Preference)> {
+        let Arrived { len, traffic, by, .. } = *arrived;
         let at = class(len)?;
         let guess = self.guess(at, traffic);
         let class = &mut self.classes[at];
@@ -287,10 +317,10 @@ impl Ways {
             (cell.way, cell.hopeless) = (way, hopeless);
         }
         cell.used = true;
-        cell.by_ring += if by == Way::Ring { len } else { 0 };
+        cell.by_ring += if by == Way::Ring { len * u64::from(arrived.stands_for()) } else { 0 };
         // A ring gets warm before its times count, and before others are compared with it.
         if by != Way::Ring || cell.by_ring > WARM_BYTES {
-            cell.over(by, time, self.possible, pace(at, traffic, window).patience);
+            cell.over(arrived, self.possible, pace(at, traffic, window).patience);
         }
         let wanted = cell.wanted();
         (class.told.replace(wanted) != Some(wanted)).then_some((at, wanted))
@@ -329,7 +359,8 @@ impl Cell {
     fn new(effort: Effort) -> Self {
         let (way, wait) = (Way::Ring, effort.before);
         let (times, look) = ([None; 4], None);
-        let (used, found, promising, hopeless, left_out) = (false, Found::NotYet, false, 0, false);
+        let (used, found, promising, hopeless, left_out, whole) =
+            (false, Found::NotYet, false, 0, false, false);
         let (compared, deaf, slow, expected) = (way, 0, 0, 0);
         Self {
             effort,
@@ -344,6 +375,7 @@ impl Cell {
             wait,
             deaf,
             slow,
+            whole,
             compared,
             promising,
             look,
@@ -381,19 +413,23 @@ impl Cell {
             Some(look) => Preference { way: look.trying, looking: true },
             None => Preference {
                 way: self.way,
-                looking: self.left_out || self.expected != 0 || self.time(self.way).is_none(),
+                looking: self.left_out
+                    || self.expected != 0 && self.way != Way::Ring
+                    || self.time(self.way).is_none(),
             },
         }
     }
 
-    fn over(&mut self, by: Way, time: Option<f64>, possible: u8, patience: u32) {
+    fn over(&mut self, arrived: &Arrived, possible: u8, patience: u32) {
+        let Arrived { traffic, by, time, cause, .. } = *arrived;
+        self.whole = cause != Cause::Long && traffic != Traffic::OneWay;
         if possible & bit(self.way) == 0 {
             (self.way, self.look, self.wait) = (Way::Ring, None, self.effort.before);
         }
         let Some(look) = &mut self.look else {
             // What is still under way by another way is a part of the price of the look before.
             self.wait = match by == self.way {
-                true => self.wait.saturating_sub(1),
+                true => self.wait.saturating_sub(arrived.stands_for()),
                 false if self.is_settled() => (self.wait + self.lost(by, 1)).min(LONGEST_WAIT),
                 // These were sent before the sender was told of a first guess.
                 false => self.wait,
@@ -501,7 +537,8 @@ impl Cell {
         };
         let mut better = None;
         for way in Way::ALL.into_iter().filter(|way| look.compares & bit(*way) != 0) {
-            if let Some(time) = self.times[way as usize].filter(|time| *time < MARGIN * best) {
+            let margin = if self.whole && self.way == Way::Ring { MARGIN_WHOLE } else { MARGIN };
+            if let Some(time) = self.times[way as usize].filter(|time| *time < margin * best) {
                 (better, best) = (Some(way), time);
             }
         }

@@ -123,13 +123,24 @@ pub(crate) struct Rts {
     pub(crate) number: u8,
 }
 
+/// Why a message with a choice of ways is announced, and does not go whole in one frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// It is too long for that, or there is another reason that has nothing to do with its way.
+    Long,
+    /// Its way may be a better one, or is to be measured.
+    Way,
+    /// It stands for [`SAMPLE`](crate::ways::SAMPLE) that go whole, so that the receiver hears of these now and then.
+    Sample,
+}
+
 /// How firm the way of a message is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Offer {
     /// It is this one.
     Fixed,
     /// The sender takes another way if it is told to.
-    Choice,
+    Choice(Cause),
     /// It is this one: the bytes that the receiver may read are in memory of a device.
     Device,
 }
@@ -142,6 +153,8 @@ const WRITTEN: u32 = 16;
 const HALVES: u32 = 32;
 const CHOICE: u32 = 64;
 const DEVICE: u32 = 128;
+const WHOLE: u32 = 256;
+const SAMPLED: u32 = 512;
 /// `seen` is in the upper half of the flags.
 const SEEN: u32 = 16;
 /// The flags of each way, by its number.
@@ -154,8 +167,10 @@ impl Rts {
     pub(crate) fn encode(&self, out: &mut [u8; Self::MOST]) -> usize {
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
         let flags = WAYS[self.way as usize]
-            | flag(self.offer == Offer::Choice, CHOICE)
+            | flag(matches!(self.offer, Offer::Choice(_)), CHOICE)
             | flag(self.offer == Offer::Device, DEVICE)
+            | flag(matches!(self.offer, Offer::Choice(Cause::Way | Cause::Sample)), WHOLE)
+            | flag(self.offer == Offer::Choice(Cause::Sample), SAMPLED)
             | u32::from(self.seen) << SEEN
             | flag(self.starved, STARVED)
             | flag(self.pushed, PUSHED)
@@ -178,11 +193,16 @@ impl Rts {
     fn fields(body: &[u8]) -> Option<Rts> {
         let (total, id) = (word(body, 0)?, word(body, 8)?);
         let flags = u32::from_le_bytes(*body.get(16..)?.first_chunk()?);
-        let [choice, device, starved, pushed, last] =
-            [CHOICE, DEVICE, STARVED, PUSHED, LAST].map(|flag| flags & flag != 0);
+        let [choice, device, starved, pushed, last, whole, sampled] =
+            [CHOICE, DEVICE, STARVED, PUSHED, LAST, WHOLE, SAMPLED].map(|flag| flags & flag != 0);
+        let cause = match (whole, sampled) {
+            (_, true) => Cause::Sample,
+            (true, false) => Cause::Way,
+            (false, false) => Cause::Long,
+        };
         let offer = match (choice, device) {
             (_, true) => Offer::Device,
-            (true, false) => Offer::Choice,
+            (true, false) => Offer::Choice(cause),
             (false, false) => Offer::Fixed,
         };
         let of_way = flags & (READABLE | WRITTEN | HALVES);
@@ -308,10 +328,12 @@ mod tests {
     #[test]
     fn bodies_come_back_and_short_ones_are_refused() {
         for way in Way::ALL {
-            for bit in 0..6 {
+            for bit in 0..8 {
                 let [starved, pushed, last] = [1, 2, 3].map(|flag| bit == flag);
                 let offer = match bit {
-                    4 => Offer::Choice,
+                    4 => Offer::Choice(Cause::Long),
+                    6 => Offer::Choice(Cause::Way),
+                    7 => Offer::Choice(Cause::Sample),
                     5 => Offer::Device,
                     _ => Offer::Fixed,
                 };

@@ -148,3 +148,28 @@ fn what_is_known_needs_no_look() {
     // These go whole, as the ring is known to be best.
     assert_eq!(sent_by_write_and_eagerly(40_000), (0, 4));
 }
+
+/// Messages that go whole in a frame of the ring, as the machine's profile says, are heard of by samples: so other ways are looked at.
+#[test]
+fn what_goes_whole_is_looked_at_by_samples() {
+    let row =
+        KnownWay { distance: 2, class: 1, traffic: Traffic::OneWay, way: Way::Ring, times: [Some(1e-10); 4] };
+    let known = Known::by(move |_| vec![(row, Found::NotYet)]);
+    let config = Config { choice: choice(CHOICES), known, ..Config::new(16 << 20, 2) };
+    let options = Options { eager: 65_536, max_bcopy: 65_536, piece: 65_536, ..Options::default() };
+    let mut world = World::new(2, 3, options, config);
+    let bytes = pattern(1, 40_000);
+    let (data, room) = (filled(&bytes), room(bytes.len()));
+    let mut single_copies = |messages: u32| {
+        for _ in 0..messages {
+            let received = world.recv(1, Some(0), Some(4), &room);
+            let sent = world.send(0, 1, 4, Mode::Standard, &data);
+            world.wait(1, received);
+            world.wait(0, sent);
+            assert!(contents(&room, bytes.len()) == bytes);
+        }
+        world.ends[0].p2p.stats().puts + world.ends[1].p2p.stats().gets
+    };
+    assert_eq!(single_copies(60), 0);
+    assert!(single_copies(300) > 0);
+}

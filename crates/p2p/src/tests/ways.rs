@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use banyan_topo::{KnownWay, Profile};
 use banyan_transport::random::Random;
 
-use crate::ways::{CLASSES, Found, MARGIN, PRICE, Preference, Traffic, Way, Ways, class};
+use crate::ways::{Arrived, CLASSES, Found, MARGIN, PRICE, Preference, Traffic, Way, Ways, class};
+use crate::wire::Cause;
 
 /// A machine: ns of a message by a way.
 type Machine = fn(Way, u64, Traffic) -> f64;
@@ -101,10 +102,10 @@ impl Pair {
             time += 1e3 * self.random.below(5000) as f64;
         }
         let counts = !self.random.once_in(late);
-        let traffic = self.ways.traffic(class(len).expect("a long message"), traffic);
-        if let Some((class, Preference { way, .. })) =
-            self.ways.over(len, traffic, way, counts.then_some(time / len as f64), true, 1)
-        {
+        let traffic = self.ways.traffic(class(len).expect("a long message"), traffic, Cause::Long);
+        let time = counts.then_some(time / len as f64);
+        let arrived = Arrived { len, traffic, by: way, time, cause: Cause::Long };
+        if let Some((class, Preference { way, .. })) = self.ways.over(&arrived, true, 1) {
             self.news.push_back((self.sent + self.depth, class, way));
         }
         self.sent += 1;
@@ -327,7 +328,7 @@ fn traffic_has_ways_of_its_own() {
     assert_eq!(ways, [Way::Both, Way::Both, Way::Read]);
     // Single messages of another kind between them change nothing.
     for _ in 0..1000 {
-        assert_eq!(pair.ways.traffic(4, Traffic::OneWay), Traffic::BothWays);
+        assert_eq!(pair.ways.traffic(4, Traffic::OneWay, Cause::Long), Traffic::BothWays);
         pair.message(machine, len, Traffic::BothWays, 10);
     }
 }
