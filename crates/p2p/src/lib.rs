@@ -126,7 +126,7 @@ pub use bypass::ReceiveBypass;
 pub use long::Measured;
 pub use p2p::P2p;
 pub use types::{
-    Choice, Completion, Config, Envelope, Fault, Known, Mode, MsgId, RecvArgs, ReqId, SendArgs, Started,
-    Stats, Wait,
+    Choice, Completion, Config, Envelope, Fault, Known, KnownRows, Mode, MsgId, RecvArgs, ReqId, SendArgs,
+    Started, Stats, Wait,
 };
 pub use ways::{Found, Traffic, Way};

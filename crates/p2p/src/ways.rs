@@ -63,8 +63,9 @@ pub(crate) const SAMPLE: u32 = 16;
 pub(crate) const PRICE: f64 = 0.01;
 /// A way takes another one's place if its time is at most this part of that one's.
 pub(crate) const MARGIN: f64 = 0.92;
-/// Where several messages are under way that could go whole in one frame: to announce them is a good part of what they take by the ring.
-const MARGIN_WHOLE: f64 = 0.7;
+/// Where messages could go whole in one frame: to announce them takes a good part of what they take by the ring, and of what they take
+/// by other ways a part that is over when times begin.
+const MARGIN_WHOLE: f64 = 0.6;
 /// In the first look a way takes another one's place at once, and not at the second time, if its time is at most this part of that
 /// one's.
 const CLEARLY: f64 = 0.75;
@@ -386,6 +387,14 @@ impl Cell {
     fn knows(&mut self, row: &KnownWay, found: Found) {
         (self.way, self.compared, self.found) = (row.way, row.way, found);
         self.times = row.times.map(|time| Some(time? * 1e9));
+        // A ring needs nothing of the kernel: what the profile says must be far better.
+        let is_close = |row: &KnownWay| {
+            let [by_ring, best] = [Way::Ring, row.way].map(|way| row.times[way as usize]);
+            by_ring.zip(best).is_some_and(|(by_ring, best)| best > CLEARLY * by_ring)
+        };
+        if found == Found::NotYet && is_close(row) {
+            (self.way, self.compared) = (Way::Ring, Way::Ring);
+        }
         (self.expected, self.wait) = match found {
             Found::NotYet => (Way::ALL.into_iter().map(bit).sum(), FIRST_LOOKS * self.effort.before),
             _ => (0, BETWEEN),
@@ -421,8 +430,8 @@ impl Cell {
     }
 
     fn over(&mut self, arrived: &Arrived, possible: u8, patience: u32) {
-        let Arrived { traffic, by, time, cause, .. } = *arrived;
-        self.whole = cause != Cause::Long && traffic != Traffic::OneWay;
+        let Arrived { by, time, cause, .. } = *arrived;
+        self.whole = cause != Cause::Long;
         if possible & bit(self.way) == 0 {
             (self.way, self.look, self.wait) = (Way::Ring, None, self.effort.before);
         }
