@@ -83,9 +83,9 @@ const SLOW: f64 = 2.0;
 const ALARM: u8 = 4;
 /// What the looks of alarms may cost, as a part of the time of all messages.
 const ALARM_PRICE: f64 = 0.05;
-/// Until all ways have been compared once, messages between two looks are so many times those before the first one; and that one is as
-/// much later where the machine's profile has said which way to begin with.
-const FIRST_LOOKS: u32 = 8;
+/// Messages before the first look where the machine's profile has said which way to begin with, and at least between two looks until all
+/// ways have been compared once. A program that sends fewer has nothing to gain.
+const FIRST_WAIT: u32 = 64;
 /// What looks may cost until then, as a part of the time of all messages.
 const FIRST_PRICE: f64 = 0.1;
 /// A message is slow if it takes this much longer than the machine's profile says of its way.
@@ -396,7 +396,7 @@ impl Cell {
             (self.way, self.compared) = (Way::Ring, Way::Ring);
         }
         (self.expected, self.wait) = match found {
-            Found::NotYet => (Way::ALL.into_iter().map(bit).sum(), FIRST_LOOKS * self.effort.before),
+            Found::NotYet => (Way::ALL.into_iter().map(bit).sum(), FIRST_WAIT),
             _ => (0, BETWEEN),
         };
     }
@@ -567,8 +567,7 @@ impl Cell {
         let lost: u32 = Way::ALL.into_iter().map(|way| self.lost(way, look.taken[way as usize])).sum();
         self.left_out = std::mem::take(&mut self.hopeless) != 0;
         let first = self.left_out || self.expected != 0;
-        let (most, least) =
-            if first { (FIRST_PRICE, FIRST_LOOKS * self.effort.before) } else { (PRICE, BETWEEN) };
+        let (most, least) = if first { (FIRST_PRICE, FIRST_WAIT) } else { (PRICE, BETWEEN) };
         self.wait = ((f64::from(lost) * (PRICE / most)) as u32).clamp(least, LONGEST_WAIT);
         self.deaf = (f64::from(lost) * (PRICE / ALARM_PRICE)) as u32;
     }
