@@ -391,7 +391,7 @@ impl Cell {
         // A ring needs nothing of the kernel: what the profile says must be far better.
         let is_close = |row: &KnownWay| {
             let [by_ring, best] = [Way::Ring, row.way].map(|way| row.times[way as usize]);
-            by_ring.zip(best).is_some_and(|(by_ring, best)| best > CLEARLY * by_ring)
+            by_ring.zip(best).is_some_and(|(by_ring, best)| best > MARGIN_WHOLE * by_ring)
         };
         if found == Found::NotYet && is_close(row) {
             (self.way, self.compared) = (Way::Ring, Way::Ring);
