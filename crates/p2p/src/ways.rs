@@ -579,6 +579,9 @@ impl Cell {
         }
         (self.promising, self.found) = (false, Found::Here);
         let lost: u32 = Way::ALL.into_iter().map(|way| self.lost(way, look.taken[way as usize])).sum();
+        // What goes whole at other times loses by being announced, whichever way it takes.
+        let announced = if self.whole { look.taken.iter().sum::<u32>() } else { 0 };
+        let lost = lost.saturating_add((f64::from(announced) / PRICE) as u32);
         self.left_out = std::mem::take(&mut self.hopeless) != 0;
         let first = self.left_out || self.expected != 0;
         let (most, least) = if first { (FIRST_PRICE, FIRST_WAIT) } else { (PRICE, BETWEEN) };

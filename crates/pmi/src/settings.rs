@@ -100,7 +100,7 @@ pub const ALL: &[Setting] = &[
         default: "auto",
         about: "Which way messages of 16 KiB and more take between ranks of one host: `ring` (both sides copy, through shared memory), \
                 `read` (the receiver reads the sender's memory), `write` (the sender writes the receiver's), `both` (each of them moves one \
-                half), `auto` (the receiver measures all four on the messages themselves, and takes the best; with more ranks than \
+                half), `auto` (begins as the machine's profile says, and the receiver measures all four on the messages themselves and takes the best; with more ranks than \
                 cores as `read`), or `show` (the same, and each rank says in MPI_Finalize what it has measured, and how many bytes went by RDMA devices). Where the system refuses a rank the memory of others, messages go through shared memory. \
                 The same for all ranks of a job. `mpirun --explain p2p:256K` says more.",
     },

@@ -178,7 +178,7 @@ fn a_job_begins_with_the_best_way_of_the_profile() {
     let expected = |profile: Profile| profile.ways(2).map(|row| (row, Found::NotYet)).collect::<Vec<_>>();
     let slower: Machine = |way, len, traffic| 2.4 * xeon(way, len, traffic);
     let other: Machine = |way, len, traffic| 8.0 * xeon(way, len, traffic);
-    for (seed, len) in (1..).zip([64 << 10, 256 << 10, 1 << 20, 4 << 20]) {
+    for (seed, len) in (1..).zip([256 << 10, 1 << 20, 4 << 20]) {
         let mut pair = Pair::knowing(&expected(named("xeon")), seed, 0);
         let (took, way) = pair.run(slower, len, Traffic::OneWay, 16);
         assert!(way == Way::Both && took < 1.001, "{way:?}, {took}");
