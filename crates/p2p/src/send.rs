@@ -478,7 +478,7 @@ fn send_whole(
         return send_whole_of_device(port, link, head, data);
     }
     link.post_data(port, *head, (data, 0, len), None, Order::Ordered)?;
-    link.unsampled += u32::from(len as u64 >= SHORTEST);
+    link.unsampled = link.unsampled.saturating_add(u32::from(len as u64 >= SHORTEST));
     Ok(())
 }
 
