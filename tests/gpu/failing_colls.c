@@ -43,7 +43,8 @@ static int collective(int kind, device_ptr in, device_ptr out, MPI_Request *requ
     }
 }
 
-/* What became of it: at the rank with the device an error that names all that is to be known, elsewhere perhaps one that names that rank. */
+/* What became of it: at the rank with the device an error that names all that is to be known, elsewhere perhaps one that names that rank, or
+ * another one that has given the collective up because of it. */
 static void ended(int kind, int bad, int code)
 {
     char text[MPI_MAX_ERROR_STRING] = "", who[20];
@@ -57,6 +58,8 @@ static void ended(int kind, int bad, int code)
     if (rank == bad) {
         told = told && strstr(text, names[kind] + 1) && strstr(text, is_hip() ? "HIP device" : "CUDA device") && strstr(text, "says");
         failed_here++;
+    } else {
+        told = told || strstr(text, "has given the collective up after an error");
     }
     if (!told)
         fprintf(stderr, "rank %d, %s: %s\n", rank, names[kind], text);
