@@ -97,18 +97,17 @@ impl Link {
         self.long(known)
     }
 
-    /// Whether this message is announced also where it could go whole in one frame, as another way may be better.
+    /// Why this message is announced also where it could go whole in one frame, as another way may be better; `None`: it is not.
     #[cold]
-    pub(crate) fn announces(&self, class: usize, caps: &Caps, data: &Data) -> bool {
-        let reached = || data.contiguous().is_some_and(|memory| caps.get.has(Kinds::of(memory.kind())));
-        // Without a choice nobody wants samples.
-        let sample = || self.long.is_some() && self.unsampled >= SAMPLE;
-        (self.prefers_announced(class) || sample()) && reached()
-    }
-
-    /// Whether messages of this class are all announced.
-    pub(crate) fn prefers_announced(&self, class: usize) -> bool {
-        self.announces >> class & 1 == 1
+    pub(crate) fn announces(&self, class: usize, caps: &Caps, data: &Data) -> Option<Cause> {
+        let cause = match self.announces >> class & 1 == 1 {
+            true => Cause::Way,
+            // Without a choice nobody wants samples.
+            false if self.long.is_some() && self.unsampled >= SAMPLE => Cause::Sample,
+            false => return None,
+        };
+        let reached = data.contiguous().is_some_and(|memory| caps.get.has(Kinds::of(memory.kind())));
+        reached.then_some(cause)
     }
 }
 
@@ -215,11 +214,8 @@ impl P2p {
         let time = long.flow.over(clock(), of, message.total, ready, under_way);
         let both = traffic == Traffic::BothWays;
         let leads = !both || long.led & 1 << class == 0;
-        let told = {
-            let Chosen { way: by, cause, .. } = chosen;
-            let arrived = Arrived { len: message.total, traffic, by, time, cause };
-            long.ways.over(&arrived, leads, long.flow.window)
-        };
+        let arrived = Arrived { len: message.total, traffic, by: chosen.way, time, cause: chosen.cause };
+        let told = long.ways.over(&arrived, leads, long.flow.window);
         if !looking && long.ways.is_looking(message.total) {
             // Those that are under way are measured from here on.
             long.flow = Flow::new(of, clock());

@@ -413,17 +413,14 @@ fn is_long_short(
         let longest = LONGEST_WAITED.min(caps.eager).min(caps.max_bcopy.saturating_sub(before));
         return data.len() <= longest as u64 && !is_read;
     }
-    whole && !link.announces(class, caps, data)
+    whole && link.announces(class, caps, data).is_none()
 }
 
 /// Why a message is announced that [`is_short`] says is not short.
 pub(crate) fn cause(link: &Link, caps: &Caps, data: &Data, class: usize) -> Cause {
     let whole = is_whole(link, caps, data, 0) && !staging::is_staged(data);
-    match whole && link.announces(class, caps, data) {
-        false => Cause::Long,
-        true if link.prefers_announced(class) => Cause::Way,
-        true => Cause::Sample,
-    }
+    let way_alone = if whole { link.announces(class, caps, data) } else { None };
+    way_alone.unwrap_or(Cause::Long)
 }
 
 /// Whether a message fits into one frame, with `before` more bytes in it.
@@ -478,7 +475,9 @@ fn send_whole(
         return send_whole_of_device(port, link, head, data);
     }
     link.post_data(port, *head, (data, 0, len), None, Order::Ordered)?;
-    link.unsampled = link.unsampled.saturating_add(u32::from(len as u64 >= SHORTEST));
+    if len as u64 >= SHORTEST {
+        link.unsampled = link.unsampled.saturating_add(1);
+    }
     Ok(())
 }
 

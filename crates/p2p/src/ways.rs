@@ -244,12 +244,14 @@ fn bit(way: Way) -> u8 {
     1 << way as u8
 }
 
+/// All ways, as bits.
+const ALL_WAYS: u8 = (1 << Way::ALL.len()) - 1;
+
 impl Ways {
     /// Messages take the way that earlier jobs found, as if a look of this one had; else the one that the machine's profile says is best, and
     /// where nothing is known the ring.
     pub(crate) fn new(known: &[(KnownWay, Found)]) -> Self {
-        let possible = Way::ALL.into_iter().map(bit).sum();
-        let mut ways = Self { possible, classes: std::array::from_fn(Class::new) };
+        let mut ways = Self { possible: ALL_WAYS, classes: std::array::from_fn(Class::new) };
         for (row, found) in known {
             if let Some(class) = ways.classes.get_mut(row.class) {
                 class.cells[row.traffic as usize].knows(row, *found);
@@ -359,28 +361,23 @@ impl Ways {
 
 impl Cell {
     fn new(effort: Effort) -> Self {
-        let (way, wait) = (Way::Ring, effort.before);
-        let (times, look) = ([None; 4], None);
-        let (used, found, promising, hopeless, left_out, whole) =
-            (false, Found::NotYet, false, 0, false, false);
-        let (compared, deaf, slow, expected) = (way, 0, 0, 0);
         Self {
             effort,
-            used,
+            used: false,
             by_ring: 0,
-            found,
-            way,
-            hopeless,
-            left_out,
-            times,
-            expected,
-            wait,
-            deaf,
-            slow,
-            whole,
-            compared,
-            promising,
-            look,
+            found: Found::NotYet,
+            way: Way::Ring,
+            hopeless: 0,
+            left_out: false,
+            times: [None; 4],
+            expected: 0,
+            wait: effort.before,
+            deaf: 0,
+            slow: 0,
+            whole: false,
+            compared: Way::Ring,
+            promising: false,
+            look: None,
         }
     }
 
@@ -397,14 +394,19 @@ impl Cell {
             (self.way, self.compared) = (Way::Ring, Way::Ring);
         }
         (self.expected, self.wait) = match found {
-            Found::NotYet => (Way::ALL.into_iter().map(bit).sum(), FIRST_WAIT),
+            Found::NotYet => (ALL_WAYS, FIRST_WAIT),
             _ => (0, BETWEEN),
         };
     }
 
     /// What was measured of each way.
     fn measured(&self) -> [Option<f64>; 4] {
-        Way::ALL.map(|way| self.time(way).filter(|_| self.expected & bit(way) == 0))
+        Way::ALL.map(|way| self.time(way).filter(|_| !self.is_expected(way)))
+    }
+
+    /// Whether what is known of a way is what the machine's profile says.
+    fn is_expected(&self, way: Way) -> bool {
+        self.expected & bit(way) != 0
     }
 
     /// A look has confirmed or changed the way that is taken.
@@ -479,7 +481,7 @@ impl Cell {
     fn alarms(&mut self, time: Option<f64>) -> bool {
         self.deaf = self.deaf.saturating_sub(1);
         let Some((time, known)) = time.zip(self.time(self.way)) else { return false };
-        let slow = if self.expected & bit(self.way) == 0 { SLOW } else { FAR_OFF };
+        let slow = if self.is_expected(self.way) { FAR_OFF } else { SLOW };
         self.slow = if time > slow * known { self.slow.saturating_add(1) } else { 0 };
         self.slow >= ALARM && self.deaf == 0
     }
@@ -488,7 +490,7 @@ impl Cell {
     /// has said something so far, the first one of several.
     fn hear(&mut self) {
         (self.slow, self.wait) = (0, 0);
-        if self.expected & bit(self.way) != 0 {
+        if self.is_expected(self.way) {
             return;
         }
         (self.times, self.expected) = ([None; 4], 0);
@@ -505,10 +507,8 @@ impl Cell {
             0 => {
                 let turn = (1..=4).map(|next| Way::ALL[(self.compared as usize + next) % 4]);
                 // Of those that only the profile speaks of the most promising one comes first.
-                let expected = |way: &Way| match self.expected & bit(*way) {
-                    0 => f64::INFINITY,
-                    _ => self.time(*way).unwrap_or(f64::INFINITY),
-                };
+                let expected =
+                    |way: &Way| self.time(*way).filter(|_| self.is_expected(*way)).unwrap_or(f64::INFINITY);
                 let next = turn
                     .into_iter()
                     .filter(|way| others & bit(*way) != 0)

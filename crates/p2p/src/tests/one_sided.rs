@@ -81,9 +81,9 @@ fn each_way_carries_long_messages() {
     }
 }
 
-/// Sends messages of 100,000 bytes, one after the other, which all arrive.
-fn send_some(world: &mut World, messages: u64) {
-    let bytes = pattern(1, 100_000);
+/// Sends messages of `len` bytes, one after the other, which all arrive.
+fn send_some(world: &mut World, len: usize, messages: u64) {
+    let bytes = pattern(1, len);
     let (data, room) = (filled(&bytes), room(bytes.len()));
     for _ in 0..messages {
         let received = world.recv(1, Some(0), Some(4), &room);
@@ -99,7 +99,7 @@ fn send_some(world: &mut World, messages: u64) {
 fn a_measured_choice_tries_all_ways() {
     let config = Config { choice: choice(CHOICES), ..Config::new(1 << 20, 2) };
     let mut world = World::new(2, 3, Options { eager: 16_384, piece: 4096, ..Options::default() }, config);
-    send_some(&mut world, 200);
+    send_some(&mut world, 100_000, 200);
     let [sender, receiver] = [0, 1].map(|end| world.ends[end].p2p.stats());
     assert!(sender.puts > 6 && receiver.gets > 6, "{sender:?} {receiver:?}");
 }
@@ -111,7 +111,7 @@ fn where_gets_are_best_no_way_is_looked_for() {
     let config = Config { choice: choice(CHOICES), ..Config::new(1 << 20, 2) };
     let options = Options { prefers_get: true, ..Options::default() };
     let mut world = World::new(2, 3, options, config);
-    send_some(&mut world, MESSAGES);
+    send_some(&mut world, 100_000, MESSAGES);
     let [sender, receiver] = [0, 1].map(|end| world.ends[end].p2p.stats());
     assert_eq!((sender.puts, receiver.gets), (0, MESSAGES));
     assert_eq!(world.ends[1].p2p.measured().count(), 0);
@@ -131,16 +131,8 @@ fn what_is_known_needs_no_look() {
     let config = Config { choice: choice(CHOICES), known, ..Config::new(1 << 20, 2) };
     let mut world = World::new(2, 3, Options { eager: 65_536, piece: 4096, ..Options::default() }, config);
     let mut sent_by_write_and_eagerly = |len: usize| {
-        let bytes = pattern(1, len);
-        let (data, room) = (filled(&bytes), room(len));
         let before = world.ends[0].p2p.stats();
-        for _ in 0..4 {
-            let received = world.recv(1, Some(0), Some(4), &room);
-            let sent = world.send(0, 1, 4, Mode::Standard, &data);
-            world.wait(1, received);
-            world.wait(0, sent);
-            assert!(contents(&room, len) == bytes);
-        }
+        send_some(&mut world, len, 4);
         let after = world.ends[0].p2p.stats();
         (after.puts - before.puts, after.eager - before.eager)
     };
@@ -158,16 +150,8 @@ fn what_goes_whole_is_looked_at_by_samples() {
     let config = Config { choice: choice(CHOICES), known, ..Config::new(16 << 20, 2) };
     let options = Options { eager: 65_536, max_bcopy: 65_536, piece: 65_536, ..Options::default() };
     let mut world = World::new(2, 3, options, config);
-    let bytes = pattern(1, 40_000);
-    let (data, room) = (filled(&bytes), room(bytes.len()));
-    let mut single_copies = |messages: u32| {
-        for _ in 0..messages {
-            let received = world.recv(1, Some(0), Some(4), &room);
-            let sent = world.send(0, 1, 4, Mode::Standard, &data);
-            world.wait(1, received);
-            world.wait(0, sent);
-            assert!(contents(&room, bytes.len()) == bytes);
-        }
+    let mut single_copies = |messages| {
+        send_some(&mut world, 40_000, messages);
         world.ends[0].p2p.stats().puts + world.ends[1].p2p.stats().gets
     };
     assert_eq!(single_copies(60), 0);
