@@ -44,13 +44,14 @@ static int collective(int kind, device_ptr in, device_ptr out, MPI_Request *requ
 }
 
 /* What became of it: at the rank with the device an error that names all that is to be known, elsewhere perhaps one that names that rank, or
- * another one that has given the collective up because of it. */
-static void ended(int kind, int bad, int code)
+ * another one that has given the collective up because of it. Gives the rank that is named, or -1. */
+static int ended(int kind, int bad, int code)
 {
     char text[MPI_MAX_ERROR_STRING] = "", who[20];
-    int len;
+    const char *exposed = NULL;
+    int len, named = -1;
     if (code == MPI_SUCCESS)
-        return;
+        return -1;
     MPI_Error_string(code, text, &len);
     snprintf(who, sizeof who, "rank %d", bad);
     CHECK(class_of(code) == MPI_ERR_OTHER);
@@ -58,12 +59,23 @@ static void ended(int kind, int bad, int code)
     if (rank == bad) {
         told = told && strstr(text, names[kind] + 1) && strstr(text, is_hip() ? "HIP device" : "CUDA device") && strstr(text, "says");
         failed_here++;
-    } else {
-        told = told || strstr(text, "has given the collective up after an error");
+    } else if (!told && (exposed = strstr(text, "memory that rank ")) && sscanf(exposed, "memory that rank %d exposed", &named) == 1) {
+        return named;
     }
     if (!told)
         fprintf(stderr, "rank %d, %s: %s\n", rank, names[kind], text);
     CHECK(told);
+    return told ? bad : -1;
+}
+
+/* Whoever is named failed for a reason, too: from each rank that had an error names lead to the one with the device. */
+static void leads_to(int bad, int named)
+{
+    static int all[64];
+    OK(MPI_Allgather(&named, 1, MPI_INT, all, 1, MPI_INT, MPI_COMM_WORLD));
+    for (int step = 0; step < ranks && named >= 0 && named != bad; step++)
+        named = all[named];
+    CHECK(named == bad || all[rank] == -1);
 }
 
 /* An allreduce on devices gives what it should. */
@@ -112,9 +124,10 @@ int main(int argc, char **argv)
         CHECK(wrong(received, LONG, left + round) == 0);
         if (request != MPI_REQUEST_NULL)
             code = MPI_Wait(&request, MPI_STATUS_IGNORE);
-        ended(kind, bad, code);
+        int named = ended(kind, bad, code);
         if (rank == bad)
             fail(0);
+        leads_to(bad, named);
         works_again(in, out);
     }
     /* It was not for nothing: where functions fail before the call each round ends so. */
