@@ -6,6 +6,7 @@ use crate::types;
 use banyan_datatype::{Data, Datatype, Span, TypeArc};
 use banyan_memory::{Buffer, MOST_CONSTANT, MemoryKind, class_at, kind_at, surely_host};
 use banyan_runtime::{ArgKind, Class, Error, Result, UserMemory, bail};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 /// A count as the runtime takes it.
@@ -93,12 +94,16 @@ fn dense(buf: Ptr<c_void>, count: u64, ty: &Datatype) -> Option<Data> {
 }
 
 /// [`data`] of a predefined type, if its arguments are good. The code for an error, and for a type whose references are
-/// counted, would cost more than the rest.
+/// counted, would cost more than the rest. It owns nothing, so there is nothing to drop.
 #[inline(always)]
-pub(crate) fn plain<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype) -> Option<Data> {
+pub(crate) fn plain<N: Number>(
+    buf: Ptr<c_void>,
+    count: N,
+    datatype: MPI_Datatype,
+) -> Option<ManuallyDrop<Data>> {
     let count: i64 = count.into();
     let ty = types::predefined(datatype).filter(|ty| ty.is_committed())?;
-    dense(buf, u64::try_from(count).ok()?, ty)
+    dense(buf, u64::try_from(count).ok()?, ty).map(ManuallyDrop::new)
 }
 
 /// [`data`] of any type, with all its errors.

@@ -201,10 +201,19 @@ impl<T> DerefMut for EngineGuard<'_, T> {
 }
 
 impl<T> Drop for EngineGuard<'_, T> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         self.lock.busy.store(false, Ordering::Relaxed);
+        if let Some(locked) = self.locked.take() {
+            unlock(locked);
+        }
     }
+}
+
+/// Apart from the guard's own drop, which is inlined with nothing of the mutex in it.
+#[inline(never)]
+fn unlock(locked: MutexGuard<'_, ()>) {
+    drop(locked);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -65,7 +65,7 @@ impl P2p {
             return Err(Misbehaved::ForeignReceive);
         }
         let outcome = pieces.message.completion();
-        self.finish(id, Completion { bytes: 0, fault: Some(Fault::Unsent { peer }), ..outcome });
+        self.finish(id, Completion { bytes: 0, fault: Some(Fault::Unsent { peer }.into()), ..outcome });
         Ok(())
     }
 }

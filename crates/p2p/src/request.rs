@@ -260,7 +260,7 @@ pub(crate) fn received(source: u32, tag: i32, sent: u64, accepted: u64) -> Compl
 
 #[cold]
 fn truncated(source: u32, tag: i32, sent: u64, room: u64) -> Completion {
-    let fault = Some(Fault::Truncated { sent, room });
+    let fault = Some(Fault::Truncated { sent, room }.into());
     Completion { source, tag, bytes: room, cancelled: false, fault }
 }
 
@@ -374,14 +374,15 @@ pub(crate) fn labels(head: &Head) -> (u32, i32) {
 /// The outcome of a request that cannot complete because `peer` is gone.
 pub(crate) fn lost(peer: Peer, cause: &Arc<str>, mut outcome: Completion) -> Completion {
     outcome.bytes = 0;
-    outcome.fault = Some(Fault::PeerDown { peer, cause: cause.clone() });
+    outcome.fault = Some(Fault::PeerDown { peer, cause: cause.clone() }.into());
     outcome
 }
 
 /// The outcome of a request whose message a device of this process has not copied.
 #[cold]
 pub(crate) fn not_copied(failure: &DeviceFailure, outcome: Completion) -> Completion {
-    Completion { bytes: 0, fault: Some(Fault::Device { what: failure.what.as_str().into() }), ..outcome }
+    let fault = Fault::Device { what: failure.what.as_str().into() };
+    Completion { bytes: 0, fault: Some(fault.into()), ..outcome }
 }
 
 /// Unpacks a whole message into a receive's memory, which is a device's: the outcome of the receive.
@@ -396,7 +397,7 @@ pub(crate) fn delivered_to_device(data: &Data, (source, tag): (u32, i32), body: 
 /// The outcome of a send of so many bytes that was to leave from a copy.
 #[cold]
 pub(crate) fn no_memory(head: &Head, bytes: u64) -> Completion {
-    Completion { fault: Some(Fault::NoMemory { bytes }), ..sent(head, 0) }
+    Completion { fault: Some(Fault::NoMemory { bytes }.into()), ..sent(head, 0) }
 }
 
 /// Payload of up to so many bytes lies in [`Message`] itself: what fits without making it larger.

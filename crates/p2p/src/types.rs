@@ -178,8 +178,8 @@ pub struct Completion {
     pub bytes: u64,
     /// The request was cancelled, and no byte moved.
     pub cancelled: bool,
-    /// What went wrong, if anything did.
-    pub fault: Option<Fault>,
+    /// What went wrong, if anything did: a pointer, so that good outcomes are small.
+    pub fault: Option<Box<Fault>>,
 }
 
 /// Why a request did not do what was asked.

@@ -352,12 +352,22 @@ impl Rdma {
         }
         match what {
             What::Frame(head) => sink.frame(peer, &head, body),
-            What::Credits => {}
-            What::Rest => self.hear_rest(peer),
-            What::Farewell => return self.lose(peer, "it has ended its connection"),
+            other => self.receive_other(peer, other),
         }
         if !stood {
             self.prove(peer);
+        }
+    }
+
+    /// What has come is for the fabric itself.
+    #[cold]
+    #[inline(never)]
+    fn receive_other(&mut self, peer: Peer, what: What) {
+        match what {
+            What::Frame(_) => unreachable!("it is for the sink"),
+            What::Credits => {}
+            What::Rest => self.hear_rest(peer),
+            What::Farewell => self.lose(peer, "it has ended its connection"),
         }
     }
 
@@ -374,13 +384,14 @@ impl Rdma {
     }
 
     /// Handles what was taken, this first and then all that waits, and posts buffers anew for it; gives how much that was.
+    #[inline(always)]
     fn hand_over(&mut self, first: Option<Completion>, sink: &mut impl Sink) -> usize {
-        let mut work = 0;
-        let mut next = first.or_else(|| self.held.pop_front());
-        while let Some(completion) = next {
-            self.complete(completion, sink);
-            work += 1;
-            next = self.held.pop_front();
+        let mut work = usize::from(first.is_some());
+        if let Some(first) = first {
+            self.complete(first, sink);
+        }
+        if !self.held.is_empty() {
+            work += self.hand_over_held(sink);
         }
         // Whatever has made room: a work that is over, or a transfer that was taken back, or whose peer is gone.
         if !self.unposted.is_empty() {
@@ -389,6 +400,17 @@ impl Rdma {
         self.post_receives(false);
         if !self.owed.is_empty() {
             self.return_credits();
+        }
+        work
+    }
+
+    /// Handles all that waits; gives how much that was.
+    #[inline(never)]
+    fn hand_over_held(&mut self, sink: &mut impl Sink) -> usize {
+        let mut work = 0;
+        while let Some(completion) = self.held.pop_front() {
+            self.complete(completion, sink);
+            work += 1;
         }
         work
     }

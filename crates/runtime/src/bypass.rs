@@ -52,7 +52,7 @@ impl Comm {
             self.runtime().wake_poller_with(engine);
             return None;
         };
-        let outcome = Outcome::of(&completion, true);
+        let outcome = Outcome::of(completion, true);
         if p2p.has_work() {
             p2p.progress(ports);
         }
@@ -60,7 +60,7 @@ impl Comm {
     }
 
     /// The same, where one fabric alone carries all that comes from other processes ([`Ports::lingers`](crate::ports::Ports::lingers)): polls it.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn polled_bypass(
         &self,
         engine: &mut Engine,
@@ -92,11 +92,11 @@ impl Comm {
             }
             polls += 1;
         }
-        let outcome = waiting.bypass.end().map(|completion| Outcome::of(&completion, true));
+        let completion = waiting.bypass.end();
         if p2p.has_work() {
             p2p.progress(ports);
         }
-        outcome
+        Some(Outcome::of(completion?, true))
     }
 }
 

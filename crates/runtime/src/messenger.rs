@@ -96,7 +96,7 @@ impl<'a> coll::Messenger for Messages<'a> {
         };
         Some(match completion.fault {
             None => Ok(completion.bytes),
-            Some(fault) => Err(self.fault(fault)),
+            Some(fault) => Err(self.fault(*fault)),
         })
     }
 

@@ -130,7 +130,7 @@ impl Comm {
     fn finish(&self, engine: EngineGuard<'_, Engine>, posted: Posted) -> Outcome {
         let what = |engine: &Engine| slow::first(posted.item(engine).into_iter());
         let completion = self.runtime().wait_for(engine, |engine| engine.p2p.test(posted.id), &what);
-        posted.outcome(&completion)
+        posted.outcome(completion)
     }
 
     /// Receives, and returns when the message is there (MPI_Recv). `None` is any tag.

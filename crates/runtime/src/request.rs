@@ -33,7 +33,7 @@ impl Started<Posted> {
     #[inline(always)]
     pub(crate) fn received(started: p2p::Started) -> Self {
         match started {
-            p2p::Started::Done(completion) => Started::Done(Outcome::of(&completion, true)),
+            p2p::Started::Done(completion) => Started::Done(Outcome::of(completion, true)),
             p2p::Started::Pending(id) => Started::Pending(Posted { id, direction: Direction::In }),
         }
     }
@@ -105,7 +105,7 @@ enum Direction {
 /// All that takes the engine is inside the engine lock.
 impl Posted {
     #[inline(always)]
-    pub(crate) fn outcome(self, completion: &p2p::Completion) -> Outcome {
+    pub(crate) fn outcome(self, completion: p2p::Completion) -> Outcome {
         Outcome::of(completion, self.direction == Direction::In)
     }
 
@@ -113,7 +113,7 @@ impl Posted {
     #[inline(always)]
     pub(crate) fn settled(self, engine: &mut Engine) -> Option<Outcome> {
         match engine.p2p.test(self.id) {
-            Some(completion) => Some(self.outcome(&completion)),
+            Some(completion) => Some(self.outcome(completion)),
             None if engine.p2p.is_pending(self.id) => None,
             None => Some(Outcome::ok(Status::EMPTY)),
         }
@@ -318,7 +318,7 @@ impl Operation {
             Form::Over(status) => Outcome::ok(*status),
             Form::Message(posted) => {
                 let engine = rt.engine_lock.enter();
-                let completion = engine.p2p.peek(posted.id);
+                let completion = engine.p2p.peek(posted.id).cloned();
                 completion.map_or(Outcome::ok(Status::EMPTY), |completion| posted.outcome(completion))
             }
             Form::Stateful(stateful) => stateful.status(),

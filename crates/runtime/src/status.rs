@@ -110,11 +110,11 @@ impl Outcome {
 
     /// The outcome of a message; only that of a receive has a source and a tag.
     #[inline(always)]
-    pub(crate) fn of(completion: &Completion, received: bool) -> Self {
-        let Completion { source, tag, bytes, cancelled, ref fault } = *completion;
+    pub(crate) fn of(completion: Completion, received: bool) -> Self {
+        let Completion { source, tag, bytes, cancelled, fault } = completion;
         let (source, tag) = if received { (source as i32, tag) } else { (ANY, ANY) };
         let status = Status::packed(source, tag, bytes, cancelled);
-        Self { status, error: fault.as_ref().map(Error::of_message) }
+        Self { status, error: fault.map(|fault| Error::of_message(&fault)) }
     }
 
     /// An operation that failed without a message to tell of.

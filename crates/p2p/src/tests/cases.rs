@@ -61,7 +61,7 @@ fn what_does_not_fit_is_cut_off() {
                     let received = first.unwrap_or_else(|| world.recv(1, None, None, &to));
                     let got = world.wait(1, received);
                     let fault = Fault::Truncated { sent: len as u64, room: have as u64 };
-                    assert_eq!((got.bytes, got.fault), (have as u64, Some(fault)));
+                    assert_eq!((got.bytes, got.fault), (have as u64, Some(fault.into())));
                     assert_eq!(contents(&to, have), bytes[..have]);
                     assert_eq!(world.wait(0, sent).fault, None);
                 }

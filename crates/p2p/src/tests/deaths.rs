@@ -21,7 +21,7 @@ fn fragments_of_a_dead_peer() {
     assert_eq!(world.wait(1, got).fault, None);
     assert!(contents(&to, short.len()) == short);
     let got = world.recv(1, Some(0), Some(2), &to);
-    assert!(matches!(world.wait(1, got).fault, Some(Fault::PeerDown { .. })));
+    assert!(matches!(world.wait(1, got).fault.as_deref(), Some(Fault::PeerDown { .. })));
     assert_eq!(world.ends[1].p2p.stats().buffered, 0);
 }
 
@@ -47,8 +47,8 @@ fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
         // Where reading takes no time, the announced message was received before its sender died.
         let doomed = doomed.into_iter().filter(|s| !matches!(s, Started::Done(c) if c.fault.is_none()));
         for started in doomed {
-            match world.wait(0, started).fault {
-                Some(Fault::PeerDown { peer: Peer(1), cause }) => assert_eq!(&*cause, "killed by signal 9"),
+            match world.wait(0, started).fault.as_deref() {
+                Some(Fault::PeerDown { peer: Peer(1), cause }) => assert_eq!(&**cause, "killed by signal 9"),
                 fault => panic!("{fault:?}"),
             }
         }
@@ -56,7 +56,8 @@ fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
         assert!(matches!(world.recv(0, Some(1), Some(9), &to), Started::Done(c) if c.fault.is_none()));
         assert_eq!(contents(&to, 10), b"last words");
         for late in [world.send(0, 1, 0, Mode::Ready, &long), world.recv(0, Some(1), None, &long)] {
-            assert!(matches!(late, Started::Done(Completion { fault: Some(Fault::PeerDown { .. }), .. })));
+            let Started::Done(Completion { fault, .. }) = late else { panic!("it waits") };
+            assert!(matches!(fault.as_deref(), Some(Fault::PeerDown { .. })));
         }
         let sent = [world.send(2, 0, 77, Mode::Sync, &room(4)), world.send(2, 0, 1, Mode::Standard, &long)];
         sent.into_iter().for_each(|s| assert_eq!(world.wait(2, s).fault, None));
@@ -89,7 +90,10 @@ fn links_that_break_leave_nobody_waiting() {
         }
         for (at, started) in open {
             let fault = world.wait(at, started).fault;
-            assert!(matches!(fault, None | Some(Fault::PeerDown { .. })), "seed {seed}: {fault:?}");
+            assert!(
+                matches!(fault.as_deref(), None | Some(Fault::PeerDown { .. })),
+                "seed {seed}: {fault:?}"
+            );
         }
         world.settle();
         assert!(world.ends.iter().all(|e| e.p2p.idle() && e.p2p.stats().misbehaved == 0), "seed {seed}");

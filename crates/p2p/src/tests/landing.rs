@@ -72,7 +72,7 @@ fn a_peer_that_dies_between_the_parts() {
     let id = receive(&mut p2p, &mut port, Some(1), &data);
     p2p.landing(FROM, &envelope(1), 60).unwrap().write(0, &pattern(5, 30));
     p2p.down(FROM, "test");
-    assert!(matches!(p2p.test(id).unwrap().fault, Some(Fault::PeerDown { .. })));
+    assert!(matches!(p2p.test(id).unwrap().fault.as_deref(), Some(Fault::PeerDown { .. })));
     assert!(p2p.landing(FROM, &envelope(1), 60).is_none());
     p2p.landed(FROM, &envelope(1), 60);
     assert!(p2p.test(id).is_none());

@@ -144,8 +144,8 @@ fn a_peer_that_misbehaves_is_down_with_its_cause() {
         }
         world.turn();
         assert_eq!(world.ends[0].p2p.stats().misbehaved, 1, "{cause:?}");
-        match world.wait(0, received).fault {
-            Some(Fault::PeerDown { peer: Peer(1), cause: text }) => assert_eq!(&*text, cause.text()),
+        match world.wait(0, received).fault.as_deref() {
+            Some(Fault::PeerDown { peer: Peer(1), cause: text }) => assert_eq!(&**text, cause.text()),
             fault => panic!("{cause:?}: {fault:?}"),
         }
         let alive = world.recv(0, Some(2), None, &short);
@@ -166,9 +166,9 @@ fn data_for_the_receive_of_another_process_end_their_sender() {
     p2p.frame(Peer(2), &wire::control(Kind::Data, id.0, 0), &[0; 100]);
     assert!(p2p.is_pending(id));
     let late = world.recv(0, Some(2), None, &room(1));
-    match world.wait(0, late).fault {
+    match world.wait(0, late).fault.as_deref() {
         Some(Fault::PeerDown { peer: Peer(2), cause }) => {
-            assert_eq!(&*cause, Misbehaved::ForeignReceive.text());
+            assert_eq!(&**cause, Misbehaved::ForeignReceive.text());
         }
         fault => panic!("{fault:?}"),
     }

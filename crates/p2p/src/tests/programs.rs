@@ -443,7 +443,7 @@ impl Program {
         let identity = *self.oracles[at].matched.get(&r).expect("the oracle has a message for it");
         let sent = &self.sent[self.message(at, identity)];
         let (have, fits) = (sent.bytes.len() as u64, (sent.bytes.len() as u64).min(data.len()));
-        let fault = (have > fits).then_some(Fault::Truncated { sent: have, room: fits });
+        let fault = (have > fits).then(|| Fault::Truncated { sent: have, room: fits }.into());
         let expected = Completion { source: sent.rank, tag: sent.tag, bytes: fits, cancelled: false, fault };
         assert_eq!(completion, expected, "receive {r}");
         assert!(contents(data, fits as usize) == sent.bytes[..fits as usize], "receive {r}: wrong bytes");

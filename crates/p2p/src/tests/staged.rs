@@ -149,7 +149,7 @@ fn what_is_too_long_is_cut_off() {
         let receive = world.recv(1, Some(0), Some(3), &to);
         let send = world.send(0, 1, 3, Mode::Standard, &from);
         let done = world.wait(1, receive);
-        assert_eq!(done.fault, Some(Fault::Truncated { sent: LEN as u64, room: room as u64 }));
+        assert_eq!(done.fault, Some(Fault::Truncated { sent: LEN as u64, room: room as u64 }.into()));
         assert_eq!(world.wait(0, send).fault, None);
         assert_eq!(contents(&to, room), bytes[..room]);
         world.settle();
@@ -307,7 +307,7 @@ fn a_device_that_fails_ends_the_message_at_both_ends() {
         device.fail();
         let sent = world.wait(0, Started::Pending(send)).fault;
         let received = world.wait(1, Started::Pending(receive)).fault;
-        match (by_sender, &sent, &received) {
+        match (by_sender, sent.as_deref(), received.as_deref()) {
             (true, Some(Fault::Device { .. }), Some(Fault::Unsent { peer: Peer(0) }))
             | (false, None, Some(Fault::Device { .. })) => outcomes[usize::from(by_sender)][0] += 1,
             // All was copied before.
@@ -318,7 +318,7 @@ fn a_device_that_fails_ends_the_message_at_both_ends() {
         let short = world.recv(1, Some(0), Some(4), &there);
         let sent = world.send(0, 1, 4, Mode::Standard, &filled(&[1; 100]));
         assert_eq!(world.wait(0, sent).fault, None);
-        assert!(matches!(world.wait(1, short).fault, Some(Fault::Device { .. })));
+        assert!(matches!(world.wait(1, short).fault.as_deref(), Some(Fault::Device { .. })));
         let good = room(LEN);
         let (receive, sent) =
             (world.recv(1, Some(0), Some(5), &good), world.send(0, 1, 5, Mode::Standard, &filled(&bytes)));
