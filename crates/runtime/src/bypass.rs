@@ -17,7 +17,7 @@ use crate::subsystem::Subsystem;
 /// Frames that may turn out to be for other receives before this one is posted.
 const FRAMES: u32 = 8;
 /// Polls of a fabric by which all peers are reached, with [`LOOKS`] looks after each, before the receive is posted: some microseconds.
-const POLLS: u32 = 64;
+const POLLS: u32 = 32;
 
 impl Comm {
     /// Polls the ring of the peer for a while, if the engine has nothing else to do, and takes the message as it arrives,

@@ -29,7 +29,7 @@ pub(crate) type Bells = Arc<[OwnedFd]>;
 /// Longest sleep without a poll: bounds the harm of events that cannot wake this process.
 const MAX_SLEEP: Duration = Duration::from_millis(100);
 /// Looks between two polls where all peers are reached by one fabric.
-pub(crate) const LOOKS: u32 = 16;
+pub(crate) const LOOKS: u32 = 64;
 /// The sleep of a process that no descriptor can wake.
 pub(crate) const BLIND_SLEEP: Duration = Duration::from_millis(1);
 

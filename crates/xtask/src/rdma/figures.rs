@@ -122,7 +122,8 @@ pub(super) fn run(project: &Project, options: &Wanted) -> Result<()> {
     let second = devices.get(1).unwrap_or(&first).clone();
     let sizes = if options.latency { &[][..] } else { &SIZES[..] };
     let mut bench = Bench { project, devices: [first, second], sizes, figures: Figures::default() };
-    for _ in 0..options.rounds.unwrap_or_default() {
+    for round in 0..options.rounds.unwrap_or_default() {
+        bench.figures.round = round as usize;
         for who in options.who() {
             match who.library() {
                 Some(kind) => bench.library(kind)?,
@@ -267,30 +268,35 @@ fn cell(said: &str, name: &str) -> Result<f64> {
     found.and_then(|figure| figure.parse().ok()).with_context(|| format!("no {name} in\n{}", tail(said, 20)))
 }
 
-/// All figures: of whom, by what and bytes.
+/// All figures: of whom, by what and bytes, each with the round that it is of.
 #[derive(Default)]
-struct Figures(BTreeMap<(String, usize), BTreeMap<String, Vec<f64>>>);
+struct Figures {
+    round: usize,
+    all: BTreeMap<(String, usize), BTreeMap<String, BTreeMap<usize, f64>>>,
+}
 
 impl Figures {
     fn add(&mut self, who: &str, what: &str, bytes: usize, figure: f64) {
         println!("{who}: {what} {bytes}: {figure:.2}");
-        let row = self.0.entry((what.to_owned(), bytes)).or_default();
-        row.entry(who.to_owned()).or_default().push(figure);
+        let row = self.all.entry((what.to_owned(), bytes)).or_default();
+        row.entry(who.to_owned()).or_default().insert(self.round, figure);
     }
 
-    /// Medians, each with its ratio to perftest's.
+    /// Medians, each with the median of its ratios to perftest's of the same round: what else uses the cores changes by the minute.
     fn table(&self) -> String {
         let columns = ["perftest", "the fabric", "banyan", "mpich", "openmpi"];
         let mut lines =
             vec![format!("| | {} |", columns.join(" | ")), "|---".repeat(columns.len() + 1) + "|"];
-        for ((what, bytes), row) in &self.0 {
-            let raw = row.get("perftest").map(|figures| median(figures));
-            let shown = columns.iter().map(|who| match (row.get(*who).map(|figures| median(figures)), raw) {
-                (Some(figure), Some(raw)) if *who != "perftest" => {
-                    format!("{figure:.1} ({:.2})", figure / raw)
-                }
-                (Some(figure), _) => format!("{figure:.1}"),
-                _ => String::new(),
+        for ((what, bytes), row) in &self.all {
+            let raw = row.get("perftest");
+            let shown = columns.iter().map(|who| {
+                let Some(figures) = row.get(*who) else { return String::new() };
+                let beside = |(round, figure): (&usize, &f64)| Some(figure / raw?.get(round)?);
+                let ratio = median(figures.iter().filter_map(beside)).filter(|_| *who != "perftest");
+                let ratio = ratio.map(|ratio| format!(" ({ratio:.2})")).unwrap_or_default();
+                median(figures.values().copied())
+                    .map(|figure| format!("{figure:.1}{ratio}"))
+                    .unwrap_or_default()
             });
             lines.push(format!("| {what} {bytes} | {} |", shown.collect::<Vec<_>>().join(" | ")));
         }
@@ -298,11 +304,12 @@ impl Figures {
     }
 }
 
-fn median(figures: &[f64]) -> f64 {
-    let mut sorted = figures.to_vec();
+/// The middle one; of an even number, what is in the middle of the middle two.
+fn median(figures: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = figures.collect();
     sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
+    let upper = *sorted.get(sorted.len() / 2)?;
+    Some(if sorted.len() % 2 == 1 { upper } else { f64::midpoint(sorted[sorted.len() / 2 - 1], upper) })
 }
 
 #[cfg(test)]
@@ -312,16 +319,16 @@ mod tests {
     #[test]
     fn medians_stand_beside_perftests() {
         let mut figures = Figures::default();
-        for figure in [3.0, 1.0, 2.0] {
+        for (round, figure) in [3.0, 1.0, 8.0].into_iter().enumerate() {
+            figures.round = round;
             figures.add("perftest", LATENCY, 8, figure);
-            figures.add("banyan", LATENCY, 8, 2.0 * figure);
+            figures.add("banyan", LATENCY, 8, if round == 2 { 1.0 } else { 1.5 * figure });
+            if round > 0 {
+                figures.add("openmpi", LATENCY, 8, 2.0 * figure);
+            }
         }
-        figures.add("banyan", LATENCY, 8, 5.0);
-        assert!(
-            figures.table().ends_with("| latency 8 | 2.0 |  | 4.5 (2.25) |  |  |"),
-            "{}",
-            figures.table()
-        );
+        let (table, row) = (figures.table(), "| latency 8 | 3.0 |  | 1.5 (1.50) |  | 9.0 (2.00) |");
+        assert!(table.ends_with(row), "{table}");
         assert!(cell("CELL 8 12.5 us", "8").is_ok_and(|figure| (figure - 12.5).abs() < 1e-9));
         assert!(cell("SLOW 8", "8").is_err());
     }
