@@ -23,7 +23,8 @@ pub fn reduce(
     count: u64,
 ) -> Result<(), Error> {
     let on_device = !inout.kind().is_host_accessible();
-    match Reduction::find(op, ty).filter(|_| on_device).map(|found| by_kernel(&found, input, inout, count)) {
+    let found = if on_device { Reduction::find(op, ty) } else { None };
+    match found.map(|found| by_kernel(&found, input, inout, count)) {
         Some(Ok(())) => Ok(()),
         // On the host, by copies of what a device has.
         Some(Err(_)) | None => op::reduce(op, ty, input, inout, count),

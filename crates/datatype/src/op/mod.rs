@@ -3,6 +3,7 @@
 mod kernels;
 mod pairs;
 mod staged;
+mod sums;
 mod wide;
 
 use std::mem::transmute;
@@ -276,6 +277,7 @@ fn kernel(op: Builtin, basic: &Basic) -> Option<Raw> {
         (Logical, size) => kernels::logical(op, size),
         (Float, 16) if is_x87(basic) => wide::x87_real(op),
         (Float, 16) => wide::quad_real(op),
+        (Float, size) if op == Builtin::Sum => sums::widest(size).or_else(|| kernels::real(op, size)),
         (Float, size) => kernels::real(op, size),
         (Complex, 32) if is_x87(basic) => wide::x87_complex(op),
         (Complex, 32) => wide::quad_complex(op),
