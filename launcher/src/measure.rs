@@ -29,6 +29,8 @@ const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Bytes that stay in a core's own cache.
 const CACHED: usize = 64 << 10;
+/// Bytes of each operand of a sum that stays in a core's first cache.
+const SUMMED: usize = 8 << 10;
 /// Bytes that no cache holds, at least and at most: as many as the last-level cache has, where that is known, since as many are written.
 const UNCACHED: (usize, usize) = (8 << 20, 32 << 20);
 /// Bytes of a long message, of a frame of it, and of a short one; messages of a stream.
@@ -141,17 +143,17 @@ fn copy(bytes: usize) -> f64 {
     })
 }
 
-/// A byte of a sum of doubles, as collectives add it up.
+/// A byte of a sum of doubles, as collectives add it up: of few, as many ranks add up.
 fn reduce() -> f64 {
     /// MPI_DOUBLE in the ABI.
     const DOUBLE: u16 = 0x214;
     let (Some(double), from, to) =
-        (Datatype::builtin(DOUBLE), HeapBuffer::zeroed(CACHED), HeapBuffer::zeroed(CACHED))
+        (Datatype::builtin(DOUBLE), HeapBuffer::zeroed(SUMMED), HeapBuffer::zeroed(SUMMED))
     else {
         return f64::NAN;
     };
-    let add = || drop(op::reduce(op::Builtin::Sum, double, &from, &to, CACHED as u64 / 8));
-    least(|| timed(add) / CACHED as f64)
+    let add = || drop(op::reduce(op::Builtin::Sum, double, &from, &to, SUMMED as u64 / 8));
+    least(|| timed(add) / SUMMED as f64)
 }
 
 /// Runs `mine` on the first of two CPUs while `other` runs on the second one.
@@ -247,18 +249,19 @@ fn others_copy(cpus: (u32, u32)) -> f64 {
     with_others(cpus, |from| timed(|| std::hint::black_box(&mut to).copy_from_slice(from))) / CACHED as f64
 }
 
-/// A single copy of few bytes, and a byte of a longer one.
+/// A single copy of few bytes, and a byte of a longer one: the mean of what the other core has just written, and of what this one has
+/// got before. Programs send either, and on some processors the latter takes half as long.
 fn single_copy(cpus: (u32, u32)) -> (f64, f64) {
     let mut to = vec![0; CACHED];
-    let mut of = |bytes: usize| {
-        with_others(cpus, |from| {
-            let mut got = false;
-            let seconds = timed(|| got = get(&from[..bytes], &mut to[..bytes]));
-            if got { seconds } else { f64::NAN }
-        })
+    let mut of = |from: &[u8]| {
+        let mut got = false;
+        let seconds = timed(|| got = get(from, &mut to[..from.len()]));
+        if got { seconds } else { f64::NAN }
     };
-    let (few, all) = (of(SHORT), of(CACHED));
-    (few, (all - few) / (CACHED - SHORT) as f64)
+    let few = with_others(cpus, |from| of(&from[..SHORT]));
+    let written = with_others(cpus, &mut of);
+    let known = with_others(cpus, |from| of(from).min(of(from)));
+    (few, (written.midpoint(known) - few) / (CACHED - SHORT) as f64)
 }
 
 /// One end of a connection between two threads.

@@ -73,12 +73,15 @@ impl Kept {
         Some(self.folder.as_ref()?.join(format!("{name}.profile")))
     }
 
-    /// The text that is kept for this machine, and the profile in it.
+    /// The text that is kept for this machine, and the profile in it. What was not measured is as the built-in profile has it today, whatever
+    /// it was when the file was written.
     fn read(&self) -> Option<(String, Profile)> {
         let text = read(&self.file()?).ok()?;
         let (profile, machine) = Profile::parse(&text).ok()?;
         (machine == Some(&self.machine)).then_some(())?;
-        Some((text, profile))
+        let today = profile.based_on(self.built_in);
+        let text = if today == profile { text } else { today.file(&self.machine, &KnownWays::parse(&text)) };
+        Some((text, today))
     }
 
     /// The profile that is kept for this machine.
@@ -250,6 +253,10 @@ mod tests {
         assert_eq!((kept.profile(), kept.known_ways()), (measured, line("4e-10")));
         // Nothing is left beside the two files.
         assert_eq!(std::fs::read_dir(file.parent().unwrap()).unwrap().count(), 2);
+        // One that was made before there was this family: what it has not measured is that of the family.
+        let older = Profile::named("epyc").unwrap().with([("turn", 1e-5)]);
+        std::fs::write(&file, older.file(kept.machine(), &line("4e-10"))).unwrap();
+        assert_eq!((kept.profile(), kept.known_ways()), (measured, line("4e-10")));
         // The next one replaces it.
         kept.keep(&measured.with([("turn", 2e-5)])).unwrap();
         assert_eq!(kept.profile().turn, 2e-5);

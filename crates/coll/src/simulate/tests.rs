@@ -6,7 +6,8 @@ use super::*;
 use crate::Link;
 use crate::{Groups, Kind, Location, RingOrder, SharedCaps, all};
 
-/// Algorithms are chosen by the formulas, which must not be far from what the schedules really do.
+/// Algorithms are chosen by the formulas, which must not be far from what the schedules really do. Where a rank copies its own block while a
+/// message comes, they have the sum of both and the schedules the longer one, which is half of it at least.
 #[test]
 fn formulas_agree_with_schedules() {
     let models: Vec<Model> =
@@ -21,7 +22,7 @@ fn formulas_agree_with_schedules() {
                 let formula = model.time(&(row.cost)(&case), &topology, row.kind);
                 let simulated = simulate(row, bytes, (&topology, None), model)
                     .unwrap_or_else(|why| panic!("{row:?}, {ranks} ranks, {bytes} bytes: {why}"));
-                if !(0.55..1.8).contains(&(formula / simulated)) {
+                if !(0.55..2.0).contains(&(formula / simulated)) {
                     let (formula, simulated) = (formula * 1e6, simulated * 1e6);
                     wrong.push(format!(
                         "{row:?}, {ranks} ranks, {bytes} bytes: {formula:.2} us, simulated {simulated:.2}"
