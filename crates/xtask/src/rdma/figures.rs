@@ -123,7 +123,7 @@ pub(super) fn run(project: &Project, options: &Wanted) -> Result<()> {
     let sizes = if options.latency { &[][..] } else { &SIZES[..] };
     let mut bench = Bench { project, devices: [first, second], sizes, figures: Figures::default() };
     for round in 0..options.rounds.unwrap_or_default() {
-        bench.figures.round = round as usize;
+        bench.figures.round = round;
         for who in options.who() {
             match who.library() {
                 Some(kind) => bench.library(kind)?,
