@@ -32,6 +32,7 @@ use contender::Contender;
 pub(crate) use output::Output;
 pub(crate) use pages::written;
 use record::Record;
+pub(crate) use results::median;
 use results::{Ending, Machine, Results};
 use state::Lines;
 use table::Style;

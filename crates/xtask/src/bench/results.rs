@@ -194,7 +194,7 @@ impl Results {
                 (None, Ending::Done) => {}
             }
         }
-        if figures.is_empty() { without } else { Some(Value::Median(median(figures))) }
+        median(figures).map(Value::Median).or(without)
     }
 
     /// What a library did in a cell: the round, the state that the machine was in, and the figure.
@@ -239,7 +239,7 @@ impl Results {
             });
             let ratios: Vec<f64> =
                 fits.map(|((.., ours), (.., theirs))| ratio(&cell.unit, *ours, *theirs)).collect();
-            (!ratios.is_empty()).then(|| median(ratios))
+            median(ratios)
         };
         let found = pairs(true, true).or_else(|| pairs(false, true)).or_else(|| pairs(true, false));
         Some(found.unwrap_or_else(|| ratio(&cell.unit, ours, theirs)))
@@ -266,10 +266,12 @@ impl Results {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The middle one, or of an even number what is between the middle two; none of nothing.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+    let upper = *values.get(middle)?;
+    Some(if values.len() % 2 == 1 { upper } else { values[middle - 1].midpoint(upper) })
 }
 
 /// The geometric mean; none of nothing.
@@ -302,8 +304,8 @@ pub(super) mod tests {
 
     #[test]
     fn medians_and_means() {
-        assert!((median(vec![3.0, 1.0, 2.0]) - 2.0).abs() < 1e-12);
-        assert!((median(vec![4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-12);
+        assert!((median(vec![3.0, 1.0, 2.0]).unwrap() - 2.0).abs() < 1e-12);
+        assert!((median(vec![4.0, 1.0, 2.0, 3.0]).unwrap() - 2.5).abs() < 1e-12);
         assert!((mean(&[0.5, 2.0]).unwrap() - 1.0).abs() < 1e-12);
         assert_eq!(mean(&[]), None);
     }

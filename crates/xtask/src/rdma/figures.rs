@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use banyan_topo::RdmaPort;
 use clap::{Args, ValueEnum};
 
+use crate::bench::median;
 use crate::cc::{self, Unit};
 use crate::debian;
 use crate::library::{Kind, Library};
@@ -292,9 +293,10 @@ impl Figures {
             let shown = columns.iter().map(|who| {
                 let Some(figures) = row.get(*who) else { return String::new() };
                 let beside = |(round, figure): (&usize, &f64)| Some(figure / raw?.get(round)?);
-                let ratio = median(figures.iter().filter_map(beside)).filter(|_| *who != "perftest");
+                let ratio =
+                    median(figures.iter().filter_map(beside).collect()).filter(|_| *who != "perftest");
                 let ratio = ratio.map(|ratio| format!(" ({ratio:.2})")).unwrap_or_default();
-                median(figures.values().copied())
+                median(figures.values().copied().collect())
                     .map(|figure| format!("{figure:.1}{ratio}"))
                     .unwrap_or_default()
             });
@@ -302,14 +304,6 @@ impl Figures {
         }
         lines.join("\n")
     }
-}
-
-/// The middle one; of an even number, what is in the middle of the middle two.
-fn median(figures: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut sorted: Vec<f64> = figures.collect();
-    sorted.sort_by(f64::total_cmp);
-    let upper = *sorted.get(sorted.len() / 2)?;
-    Some(if sorted.len() % 2 == 1 { upper } else { f64::midpoint(sorted[sorted.len() / 2 - 1], upper) })
 }
 
 #[cfg(test)]
