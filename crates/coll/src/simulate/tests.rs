@@ -6,8 +6,7 @@ use super::*;
 use crate::Link;
 use crate::{Groups, Kind, Location, RingOrder, SharedCaps, all};
 
-/// Algorithms are chosen by the formulas, which must not be far from what the schedules really do. Where a rank copies its own block while a
-/// message comes, they have the sum of both and the schedules the longer one, which is half of it at least.
+/// Algorithms are chosen by the formulas, which must not be far from what the schedules really do.
 #[test]
 fn formulas_agree_with_schedules() {
     let models: Vec<Model> =
@@ -22,7 +21,10 @@ fn formulas_agree_with_schedules() {
                 let formula = model.time(&(row.cost)(&case), &topology, row.kind);
                 let simulated = simulate(row, bytes, (&topology, None), model)
                     .unwrap_or_else(|why| panic!("{row:?}, {ranks} ranks, {bytes} bytes: {why}"));
-                if !(0.55..2.0).contains(&(formula / simulated)) {
+                // Where the root of two copies its own block while the only message comes, the formula has the sum of both, and the
+                // schedule the longer one.
+                let most = if row.name == "linear" && ranks == 2 { 2.0 } else { 1.8 };
+                if !(0.55..most).contains(&(formula / simulated)) {
                     let (formula, simulated) = (formula * 1e6, simulated * 1e6);
                     wrong.push(format!(
                         "{row:?}, {ranks} ranks, {bytes} bytes: {formula:.2} us, simulated {simulated:.2}"
