@@ -333,8 +333,11 @@ impl Profile {
         figure.map(|(_, figure)| **figure = seconds).is_some()
     }
 
-    /// The same with another base: its figures in the place of those that were not measured.
+    /// The same with another base: its figures in the place of those that were not measured. Costs nothing if it is that base.
     pub(crate) fn based_on(&self, base: Profile) -> Profile {
+        if self.base == base.base {
+            return *self;
+        }
         base.with(self.own().iter().map(|(name, figure)| (name.as_str(), *figure)))
     }
 
