@@ -45,16 +45,19 @@ sum!(doubles, f64, _mm256_loadu_pd, _mm256_add_pd, _mm256_storeu_pd);
 sum!(floats, f32, _mm256_loadu_ps, _mm256_add_ps, _mm256_storeu_ps);
 
 /// The loop for reals of so many bytes, if there is one for this processor.
+#[cfg(target_arch = "x86_64")]
 pub(super) fn widest(size: u8) -> Option<Raw> {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx") {
-        return match size {
-            4 => Some(floats),
-            8 => Some(doubles),
-            _ => None,
-        };
-    }
-    let _ = size;
+    let sum: Raw = match size {
+        4 => floats,
+        8 => doubles,
+        _ => return None,
+    };
+    std::arch::is_x86_feature_detected!("avx").then_some(sum)
+}
+
+/// AVX is only on x86.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn widest(_: u8) -> Option<Raw> {
     None
 }
 
