@@ -258,6 +258,7 @@ impl Rdma {
     }
 
     /// The send of a frame is over.
+    #[inline(always)]
     fn frame_left(&mut self, pair: u32, result: Result<u32, Failure>) {
         let Some(peer) = self.peers.get(pair) else { return };
         let Some(end) = self.links.end(peer) else { return };
@@ -386,12 +387,12 @@ impl Rdma {
     /// Handles what was taken, this first and then all that waits, and posts buffers anew for it; gives how much that was.
     #[inline(always)]
     fn hand_over(&mut self, first: Option<Completion>, sink: &mut impl Sink) -> usize {
-        let mut work = usize::from(first.is_some());
-        if let Some(first) = first {
-            self.complete(first, sink);
-        }
-        if !self.held.is_empty() {
-            work += self.hand_over_held(sink);
+        let mut work = 0;
+        let mut next = first.or_else(|| self.held.pop_front());
+        while let Some(completion) = next {
+            self.complete(completion, sink);
+            work += 1;
+            next = self.held.pop_front();
         }
         // Whatever has made room: a work that is over, or a transfer that was taken back, or whose peer is gone.
         if !self.unposted.is_empty() {
@@ -400,17 +401,6 @@ impl Rdma {
         self.post_receives(false);
         if !self.owed.is_empty() {
             self.return_credits();
-        }
-        work
-    }
-
-    /// Handles all that waits; gives how much that was.
-    #[inline(never)]
-    fn hand_over_held(&mut self, sink: &mut impl Sink) -> usize {
-        let mut work = 0;
-        while let Some(completion) = self.held.pop_front() {
-            self.complete(completion, sink);
-            work += 1;
         }
         work
     }
@@ -561,6 +551,7 @@ impl Fabric for Rdma {
         self.queues().for_each(|queue| _ = queue.quiet());
     }
 
+    #[inline(always)]
     fn has_news(&mut self) -> bool {
         !(self.untold() == 0 && self.held.is_empty() && self.breaking.is_empty()) || self.rest_is_due()
     }
