@@ -222,7 +222,7 @@ impl RunningColls {
         }
         let RunningColl { coll_state, execution: Some(execution), .. } = running else { return 0 };
         match execution.advance(&mut Messages::new(net, &mut self.ready, coll_state)) {
-            // Nobody wakes a rank that sleeps when a device has copied: it polls on.
+            // Nobody wakes a rank that sleeps when a device has copied, or has a part of its own to copy: it polls on.
             Advance::Pending => return usize::from(execution.awaits_copies()),
             Advance::UserOp(reduction) => {
                 running.in_user_op = true;

@@ -63,10 +63,10 @@ fn pairwise(shape: &Shape, index: u32, round: &mut Round) {
 }
 
 fn spread(shape: &Shape, index: u32, round: &mut Round) {
+    others(shape, index).for_each(|partners| exchange(shape, partners, round));
     if index == 0 {
         own(shape, round);
     }
-    others(shape, index).for_each(|partners| exchange(shape, partners, round));
 }
 
 /// Temp holds the blocks by the distance to their receiver, then room to pack those that move in a round, then room to

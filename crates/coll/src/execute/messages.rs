@@ -1,12 +1,13 @@
-//! The steps that are messages: an execution keeps what is under way for them.
+//! The steps that are messages: an execution keeps what is under way for them. And copies beside them.
 
 use banyan_datatype::Data;
 
-use super::packed::Incoming;
+use super::packed::{Incoming, PIECE};
 use super::step::Tried;
 use super::work::StepState;
 use super::{ExecutionState, UserReduction};
-use crate::{Fault, Merge, Messenger, Span};
+use crate::schedule::Guard;
+use crate::{Fault, Merge, Messenger, Span, Step};
 
 impl ExecutionState {
     pub(super) fn send(
@@ -96,5 +97,37 @@ impl ExecutionState {
             self.work.spare.give(stage);
         }
         Ok(Tried::Over)
+    }
+
+    /// Copies within this rank: piece by piece while messages are to come and none goes out, as their senders may wait until this rank
+    /// has heard what they announce. One that sends, too, is better through with its own part before it writes a share of theirs.
+    pub(super) fn copy_beside_messages(
+        &mut self,
+        index: usize,
+        from: Span,
+        into: Span,
+    ) -> Tried<UserReduction> {
+        let done = if let StepState::Copying(done) = *self.work.state(index) { done } else { 0 };
+        let (left, piece) = (into.len - done, (PIECE / self.shape.unit).max(1));
+        let waited_for = left > piece && !self.is_in_place(from, into) && self.only_receives();
+        let len = if waited_for { piece } else { left };
+        let part = |span: Span| Span { at: span.at + done, len, ..span };
+        self.copy(part(from), part(into));
+        if len == left {
+            return Tried::Over;
+        }
+        self.work.change(index, StepState::Copying(done + len));
+        Tried::NotYet
+    }
+
+    /// True if messages of the round are to come, and none goes out.
+    fn only_receives(&self) -> bool {
+        let steps = self.work.round.steps.iter().enumerate().skip(self.work.first);
+        let mut open = steps.filter(|&(index, step)| {
+            matches!(step.guard(), Guard::Message(_)) && !matches!(self.work.state(index), StepState::Over)
+        });
+        open.next().is_some_and(|first| {
+            std::iter::once(first).chain(open).all(|(_, step)| !matches!(step, Step::Send { .. }))
+        })
     }
 }

@@ -52,9 +52,11 @@ impl Execution {
         !self.0.work.states.iter().any(|state| matches!(state, StepState::AwaitMessage(..)))
     }
 
-    /// True if a device copies for it: nobody says when that is over, so it is to be advanced until then.
+    /// True if something is copied, by a device or in pieces: nobody says when that is over, so it is to be advanced until then.
     pub fn awaits_copies(&self) -> bool {
-        self.0.mirror.as_ref().is_some_and(|mirror| mirror.awaits_copies())
+        let in_pieces = |state: &StepState| matches!(state, StepState::Copying(_));
+        self.0.work.states.iter().any(in_pieces)
+            || self.0.mirror.as_ref().is_some_and(|mirror| mirror.awaits_copies())
     }
 
     /// To be called when the reduction that [`Execution::advance`] handed out has run.
@@ -393,6 +395,9 @@ impl ExecutionState {
             }
             Step::RecvReduce { from, merge, key } => {
                 self.receive(index, from, merge.into, Some(merge), key, io)
+            }
+            Step::Copy { from, into } if !self.is_on_device(index) => {
+                Ok(self.copy_beside_messages(index, from, into))
             }
             next @ (Step::Copy { .. } | Step::Reduce { .. }) => {
                 local(&next, &mut Packed { state: self, index })

@@ -292,8 +292,13 @@ impl ExecutionState {
         self.work.spare.give(landing);
     }
 
+    /// True if what is to be copied is there already.
+    pub(super) fn is_in_place(&self, from: Span, into: Span) -> bool {
+        self.in_place.is_some() && from.buf == Buf::Send && into.buf == Buf::Recv
+    }
+
     pub(super) fn copy(&mut self, from: Span, into: Span) {
-        if self.in_place.is_some() && from.buf == Buf::Send && into.buf == Buf::Recv {
+        if self.is_in_place(from, into) {
             return;
         }
         let ((from, from_range), (into, into_range)) = (self.range(from), self.range(into));

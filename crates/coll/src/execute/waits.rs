@@ -67,7 +67,7 @@ impl ExecutionState {
         for (index, step) in self.work.round.steps.iter().enumerate() {
             let op = match self.work.state(index) {
                 _ if self.awaits_device(index) => continue,
-                StepState::Over | StepState::AwaitUserOp(_) => continue,
+                StepState::Over | StepState::AwaitUserOp(_) | StepState::Copying(_) => continue,
                 StepState::AwaitMessage(op, _) => Some(*op),
                 StepState::Open => None,
             };

@@ -57,6 +57,8 @@ pub(crate) enum StepState {
     Open,
     /// Its message is under way; with the memory that stands in for the user's, if the message cannot use that.
     AwaitMessage(OpId, Option<Buffer>),
+    /// So many units of a long copy are there.
+    Copying(u64),
     /// The owner runs the user's function on the incoming elements; with the memory where they landed, if it is not the user's.
     AwaitUserOp(Option<Buffer>),
     Over,
