@@ -211,6 +211,11 @@ impl Shape {
         if rank < self.split { self.split..self.ranks } else { 0..self.split }
     }
 
+    /// True if it is neither the first nor the last rank: in a chain it combines a prefix for the next one.
+    pub(crate) fn passes_on(&self) -> bool {
+        self.rank > 0 && self.rank + 1 < self.ranks
+    }
+
     /// This rank's relative rank: how far it is behind the root.
     pub fn relative(&self) -> u32 {
         self.behind(self.rank, self.root)

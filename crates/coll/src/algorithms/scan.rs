@@ -38,7 +38,7 @@ pub(crate) const EXCLUSIVE_DOUBLING: Algorithm = Algorithm {
 
 pub(crate) const EXCLUSIVE_CHAIN: Algorithm = Algorithm {
     kind: Kind::Exscan,
-    temp: |shape| shape.len,
+    temp: |shape| if shape.passes_on() { shape.len } else { 0 },
     rounds: |shape| 3 + cut(shape).1,
     round: exclusive_chain,
     cost: |case: &Case| chain_cost(Kind::Exscan, case),
@@ -59,7 +59,9 @@ fn cut(shape: &Shape) -> (u64, u32) {
 
 fn chain_cost(kind: Kind, case: &Case) -> Cost {
     let (rounds, bytes) = pipelined(case, stages(kind, case.ranks), case.ranks.saturating_sub(1));
-    Cost { reduced: bytes, ..Cost::rounds(rounds, bytes) }
+    // Of two ranks the second one gets what the first one gave.
+    let reduced = if kind == Kind::Exscan && case.ranks == 2 { 0.0 } else { bytes };
+    Cost { reduced, ..Cost::rounds(rounds, bytes) }
 }
 
 /// Temp holds the combination of all ranks met so far (the partial result), and room for what comes in; combining as
@@ -126,12 +128,13 @@ fn chain(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
-/// Segment i arrives in round i + 1, is combined into Temp in round i + 2, and is passed on in round i + 3.
+/// Segment i arrives in round i + 1, is combined into Temp in round i + 2, and is passed on in round i + 3. The first rank passes its vector
+/// on as it is.
 fn exclusive_chain(shape: &Shape, index: u32, round: &mut Round) {
     let (me, number) = (shape.rank, cut(shape).1);
     let last = me + 1 == shape.ranks;
     if index == 0 {
-        if !last {
+        if shape.passes_on() {
             round.copy(shape.whole(Buf::Send), shape.whole(Buf::Temp));
         }
         return;
@@ -139,10 +142,11 @@ fn exclusive_chain(shape: &Shape, index: u32, round: &mut Round) {
     if me > 0 && index <= number {
         round.keyed(index - 1).recv(me - 1, segment(shape, Buf::Recv, index - 1));
     }
-    if !last && me > 0 && (2..2 + number).contains(&index) {
+    if shape.passes_on() && (2..2 + number).contains(&index) {
         round.reduce(segment(shape, Buf::Recv, index - 2), segment(shape, Buf::Temp, index - 2));
     }
     if !last && index >= 3 {
-        round.keyed(index - 3).send(me + 1, segment(shape, Buf::Temp, index - 3));
+        let from = if me == 0 { Buf::Send } else { Buf::Temp };
+        round.keyed(index - 3).send(me + 1, segment(shape, from, index - 3));
     }
 }

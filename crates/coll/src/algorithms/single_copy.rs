@@ -75,7 +75,7 @@ pub(crate) const EXSCAN: Algorithm = Algorithm {
     about: "each rank gets the prefix out of the memory of the one before it: two ranks on one node",
     needs: Needs::SingleCopy,
     phases: |_| 1,
-    temp: |shape| if passes_on(shape) { shape.len } else { 0 },
+    temp: |shape| if shape.passes_on() { shape.len } else { 0 },
     rounds: |_| 6,
     round: exclusive_chain,
     cost: |case: &Case| {
@@ -133,20 +133,15 @@ fn combine_parts_cost(case: &Case) -> Cost {
     }
 }
 
-/// True if a rank combines a prefix for the next one.
-fn passes_on(shape: &Shape) -> bool {
-    shape.rank > 0 && shape.rank + 1 < shape.ranks
-}
-
 /// Rounds: copy the own vector, in place of which the prefix may come; get the prefix; combine both; expose them for the next rank;
 /// acknowledge; wait until all have acknowledged. The first rank exposes its vector as it is.
 fn exclusive_chain(shape: &Shape, index: u32, round: &mut Round) {
     let (rank, first, last) = (shape.rank, shape.rank == 0, shape.rank + 1 == shape.ranks);
     let [own, prefix, both] = [Buf::Send, Buf::Recv, Buf::Temp].map(|buf| shape.whole(buf));
     match index {
-        0 if passes_on(shape) => round.copy(own, both),
+        0 if shape.passes_on() => round.copy(own, both),
         1 if !first => round.push(Step::Get { rank: rank - 1, phase: 0, at: 0, into: prefix }),
-        2 if passes_on(shape) => round.reduce(prefix, both),
+        2 if shape.passes_on() => round.reduce(prefix, both),
         3 if !last => {
             let from = if first { own } else { both };
             round.push(Step::Publish { from, phase: 0, form: Form::Exposed });
