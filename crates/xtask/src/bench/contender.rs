@@ -162,7 +162,8 @@ impl Contender {
             Some(lab) => library.mpirun_on(lab, case.ranks / case.hosts, &program, work),
             None => library.mpirun(case.ranks, &program, case.fabric),
         };
-        let mut job = job?.folder(work);
+        // What jobs have found is kept in a folder that most users do not have, and what another run has left there would count.
+        let mut job = job?.folder(work).env("XDG_CACHE_HOME", work);
         if case.program == RUST {
             for (name, value) in rust_mpi::paths(library) {
                 job = job.env(name, value);
