@@ -141,11 +141,12 @@ impl Operands for Contiguous<'_> {
     }
 
     #[inline(always)]
-    fn copy(&mut self, from: Piece, into: Piece) {
+    fn copy(&mut self, from: Piece, into: Piece) -> Tried<Self::UserReduction> {
         let ((base, at), (to, to_at)) = (self.at(from), self.at(into));
         if base.address(at) != to.address(to_at) {
             to.copy_from(to_at, base, at, into.len as usize);
         }
+        Tried::Over
     }
 
     fn reduce(&mut self, from: Piece, into: Piece) -> Result<Tried<Self::UserReduction>, Fault> {

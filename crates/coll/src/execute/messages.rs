@@ -6,7 +6,6 @@ use super::packed::{Incoming, PIECE};
 use super::step::Tried;
 use super::work::StepState;
 use super::{ExecutionState, UserReduction};
-use crate::schedule::Guard;
 use crate::{Fault, Merge, Messenger, Span, Step};
 
 impl ExecutionState {
@@ -122,12 +121,9 @@ impl ExecutionState {
 
     /// True if messages of the round are to come, and none goes out.
     fn only_receives(&self) -> bool {
-        let steps = self.work.round.steps.iter().enumerate().skip(self.work.first);
-        let mut open = steps.filter(|&(index, step)| {
-            matches!(step.guard(), Guard::Message(_)) && !matches!(self.work.state(index), StepState::Over)
-        });
-        open.next().is_some_and(|first| {
-            std::iter::once(first).chain(open).all(|(_, step)| !matches!(step, Step::Send { .. }))
-        })
+        let comes = |step: &Step| matches!(step, Step::Recv { .. } | Step::RecvReduce { .. });
+        let goes = |step: &Step| matches!(step, Step::Send { .. });
+        let open = || self.work.open().map(|(_, step)| step);
+        open().any(comes) && !open().any(goes)
     }
 }

@@ -49,13 +49,13 @@ impl Execution {
 
     /// True if no message is under way, so that polling the CICO buffers again may be enough to get on.
     pub fn polls_shared(&self) -> bool {
-        !self.0.work.states.iter().any(|state| matches!(state, StepState::AwaitMessage(..)))
+        !self.0.work.entries().any(|state| matches!(state, StepState::AwaitMessage(..)))
     }
 
     /// True if something is copied, by a device or in pieces: nobody says when that is over, so it is to be advanced until then.
     pub fn awaits_copies(&self) -> bool {
         let in_pieces = |state: &StepState| matches!(state, StepState::Copying(_));
-        self.0.work.states.iter().any(in_pieces)
+        self.0.work.entries().any(in_pieces)
             || self.0.mirror.as_ref().is_some_and(|mirror| mirror.awaits_copies())
     }
 
@@ -81,9 +81,7 @@ impl std::fmt::Debug for ExecutionState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ExecutionState { algorithm, next, rounds, .. } = self;
         write!(f, "{algorithm:?}, round {next} of {rounds}")?;
-        let steps = self.work.round.steps.iter().enumerate();
-        let mut open = steps.filter(|&(index, _)| !matches!(self.work.state(index), StepState::Over));
-        match open.next() {
+        match self.work.open().next() {
             Some((_, step)) => write!(f, ", waits in {step:?}"),
             None => Ok(()),
         }
@@ -283,11 +281,11 @@ impl ExecutionState {
     #[cold]
     fn of_whole_block(&mut self, fault: Fault, io: &mut impl Messenger) -> Fault {
         let Fault::Length { from, .. } = fault else { return fault };
-        let unpack = (self.work.first..self.work.round.steps.len()).find(|&index| {
-            matches!(self.work.round.steps[index], Step::Unpack { rank, sub_buffer: Some(_), .. } if self.local(rank) == from)
-                && !matches!(self.work.state(index), StepState::Over)
+        let unpack = self.work.open().find(|(_, step)| {
+            matches!(step, Step::Unpack { rank, sub_buffer: Some(_), .. } if self.local(*rank) == from)
         });
-        unpack.and_then(|index| self.try_step(index, io).err()).unwrap_or(fault)
+        let index = unpack.map(|(index, _)| index);
+        index.and_then(|index| self.try_step(index, io).err()).unwrap_or(fault)
     }
 
     /// The key of the message that belongs to a step.
@@ -395,9 +393,6 @@ impl ExecutionState {
             }
             Step::RecvReduce { from, merge, key } => {
                 self.receive(index, from, merge.into, Some(merge), key, io)
-            }
-            Step::Copy { from, into } if !self.is_on_device(index) => {
-                Ok(self.copy_beside_messages(index, from, into))
             }
             next @ (Step::Copy { .. } | Step::Reduce { .. }) => {
                 local(&next, &mut Packed { state: self, index })

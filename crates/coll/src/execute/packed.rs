@@ -119,11 +119,12 @@ impl Operands for Packed<'_> {
         }
     }
 
-    fn copy(&mut self, from: Span, into: Span) {
-        match self.state.is_on_device(self.index) {
-            true => self.state.copy_on_device(self.index, from, into),
-            false => self.state.copy(from, into),
+    fn copy(&mut self, from: Span, into: Span) -> Tried<UserReduction> {
+        if !self.state.is_on_device(self.index) {
+            return self.state.copy_beside_messages(self.index, from, into);
         }
+        self.state.copy_on_device(self.index, from, into);
+        Tried::Over
     }
 
     fn reduce(&mut self, from: Span, into: Span) -> Result<Tried<UserReduction>, Fault> {

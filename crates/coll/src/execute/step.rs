@@ -46,7 +46,7 @@ pub(super) trait Operands {
         shared: &mut impl SharedBuffers,
     ) -> Result<Tried<Self::UserReduction>, Fault>;
     /// `into = from`.
-    fn copy(&mut self, from: Self::Range, into: Self::Range);
+    fn copy(&mut self, from: Self::Range, into: Self::Range) -> Tried<Self::UserReduction>;
     /// `into = from op into`.
     fn reduce(&mut self, from: Self::Range, into: Self::Range) -> Result<Tried<Self::UserReduction>, Fault>;
 }
@@ -146,11 +146,10 @@ pub(super) fn local<O: Operands>(
     operands: &mut O,
 ) -> Result<Tried<O::UserReduction>, Fault> {
     match *step {
-        Step::Copy { from, into } => operands.copy(from, into),
-        Step::Reduce { from, into } => return operands.reduce(from, into),
+        Step::Copy { from, into } => Ok(operands.copy(from, into)),
+        Step::Reduce { from, into } => operands.reduce(from, into),
         _ => unreachable!("messages are the execution's own"),
     }
-    Ok(Tried::Over)
 }
 
 /// The bytes in shared memory that a rank published, if it has not exposed them; they must be as many as are `needed`.

@@ -4,7 +4,7 @@ use banyan_memory::Buffer;
 
 use crate::lanes::Lanes;
 use crate::view::Spare;
-use crate::{OpId, Round};
+use crate::{OpId, Round, Step};
 
 /// What an execution allocates; the next one uses it again.
 #[derive(Debug, Default)]
@@ -24,6 +24,17 @@ pub(crate) struct Work {
 }
 
 impl Work {
+    /// The steps of the round that are not over, by their places in it.
+    pub(super) fn open(&self) -> impl Iterator<Item = (usize, &Step)> {
+        let steps = self.round.steps.iter().enumerate().skip(self.first);
+        steps.filter(|&(index, _)| !matches!(self.state(index), StepState::Over))
+    }
+
+    /// The entries of states that mean something.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &StepState> {
+        self.states.iter().skip(self.first)
+    }
+
     pub(super) fn state(&self, index: usize) -> &StepState {
         match index < self.first {
             true => &StepState::Over,
