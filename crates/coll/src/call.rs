@@ -84,6 +84,11 @@ impl Kind {
         matches!(self, Reduce | Allreduce | ReduceScatter | ReduceScatterBlock | Scan | Exscan)
     }
 
+    /// True if any of so many ranks combines elements: of two, the second one gets in an exscan what the first one gave.
+    pub(crate) fn combines(self, ranks: u32) -> bool {
+        self.reduces() && (self != Kind::Exscan || ranks != 2)
+    }
+
     /// True if each rank gets the part of the result that is its block.
     pub(crate) fn scatters_result(self) -> bool {
         matches!(self, Kind::ReduceScatter | Kind::ReduceScatterBlock)

@@ -95,12 +95,12 @@ const LONGEST_COPIED: f64 = 262_144.0;
 
 /// The way that long messages of a collective take beside the ring, if that is quicker; the ring if there is none.
 pub(crate) fn way_beside(kind: Kind, topology: &Topology) -> Way {
-    // Of two ranks the second one gets what the first one gave.
-    let hands_on = kind == Kind::Exscan && topology.ranks == 2;
+    // From the root or to it, or from the first of two ranks to the second.
+    let one_way = kind.rooted() || kind == Kind::Exscan;
     match topology.shared {
         // A rank that reduces combines while the next message could come, which the ring lets it do and a single copy does not.
-        Some(shared) if shared.single_copy && (!kind.reduces() || hands_on) => {
-            match (kind.rooted() || hands_on) && !topology.crowded() {
+        Some(shared) if shared.single_copy && !kind.combines(topology.ranks) => {
+            match one_way && !topology.crowded() {
                 true => Way::Both,
                 // The sender receives meanwhile, or shares its receiver's core.
                 false => Way::Read,

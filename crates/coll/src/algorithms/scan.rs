@@ -59,8 +59,7 @@ fn cut(shape: &Shape) -> (u64, u32) {
 
 fn chain_cost(kind: Kind, case: &Case) -> Cost {
     let (rounds, bytes) = pipelined(case, stages(kind, case.ranks), case.ranks.saturating_sub(1));
-    // Of two ranks the second one gets what the first one gave.
-    let reduced = if kind == Kind::Exscan && case.ranks == 2 { 0.0 } else { bytes };
+    let reduced = if kind.combines(case.ranks) { bytes } else { 0.0 };
     Cost { reduced, ..Cost::rounds(rounds, bytes) }
 }
 
