@@ -122,7 +122,8 @@ impl Contender {
     ) -> Result<(Output, Ending, f64)> {
         let _busy = if case.loaded { Busy::start(project, case.limit)? } else { Busy(Vec::new()) };
         let work = project.folder(&format!("bench/{}-run", self.name()))?;
-        let job = self.job(case, lab, &work)?.limit(case.limit);
+        // What jobs have found is kept in a folder that most users do not have, and what another run has left there would count.
+        let job = self.job(case, lab, &work)?.env("XDG_CACHE_HOME", &work).limit(case.limit);
         let done = job.run()?;
         let seconds = done.time.as_secs_f64();
         let mut output = Output::read(&done.output);
@@ -162,8 +163,7 @@ impl Contender {
             Some(lab) => library.mpirun_on(lab, case.ranks / case.hosts, &program, work),
             None => library.mpirun(case.ranks, &program, case.fabric),
         };
-        // What jobs have found is kept in a folder that most users do not have, and what another run has left there would count.
-        let mut job = job?.folder(work).env("XDG_CACHE_HOME", work);
+        let mut job = job?.folder(work);
         if case.program == RUST {
             for (name, value) in rust_mpi::paths(library) {
                 job = job.env(name, value);
