@@ -1,7 +1,7 @@
 //! What a Fortran compiler's options decide: the sizes of the default kinds and the values of LOGICAL
 //! (MPI 5.0, 20.4: MPI_Abi_set_fortran_info and MPI_Abi_set_fortran_booleans).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use crate::basic::{self, Basic, Class};
 use crate::{Datatype, Error};
@@ -20,14 +20,12 @@ pub struct Sizes {
 pub const USUAL: Sizes = Sizes { logical: 4, integer: 4, real: 4, double_precision: 8 };
 
 static KINDS: OnceLock<Vec<Basic>> = OnceLock::new();
-static TYPES: OnceLock<Vec<Arc<Datatype>>> = OnceLock::new();
 static TRUTH: OnceLock<Truth> = OnceLock::new();
 
-/// Gives MPI_INTEGER, MPI_REAL and the like the sizes of this program's compiler, once. Types made
-/// before keep the sizes they were made with, so this belongs before all else.
+/// Gives MPI_INTEGER, MPI_REAL and the like the sizes of this program's compiler, once, before any of them is used.
 ///
 /// # Errors
-/// [`Error::Arg`] if there is no type of such a size, or the sizes were set before.
+/// [`Error::Arg`] if there is no type of such a size, one of these types was used before, or the sizes were set before.
 pub fn set_sizes(sizes: Sizes) -> Result<(), Error> {
     let Sizes { logical, integer, real, double_precision } = sizes;
     let known = |size: u8, all: &[u8]| all.contains(&size);
@@ -42,8 +40,11 @@ pub fn set_sizes(sizes: Sizes) -> Result<(), Error> {
             format!("REAL of {real} or DOUBLE PRECISION of {double_precision} bytes is not supported");
         return Err(Error::Arg(kinds));
     }
-    let rows = basic::ALL.iter().filter(|row| is_default_kind(row.code));
-    let kinds = rows.map(|row| resized(row, sizes)).collect();
+    let rows = || basic::ALL.iter().filter(|row| is_default_kind(row.code));
+    if let Some(used) = rows().find(|row| Datatype::is_in_use(row.code)) {
+        return Err(Error::Arg(format!("{} was used before its size was set", used.name)));
+    }
+    let kinds = rows().map(|row| resized(row, sizes)).collect();
     KINDS.set(kinds).map_err(|_| Error::Arg("the sizes of Fortran's types were set before".into()))
 }
 
@@ -84,13 +85,6 @@ pub(crate) fn basic(code: u16) -> Option<&'static Basic> {
     KINDS.get()?.iter().find(|row| row.code == code)
 }
 
-/// The datatype with this handle value, if sizes were set.
-pub(crate) fn datatype(code: u16) -> Option<&'static Arc<Datatype>> {
-    let kinds = KINDS.get()?;
-    let types = TYPES.get_or_init(|| kinds.iter().map(|basic| Arc::new(Datatype::named(basic))).collect());
-    types.iter().find(|ty| ty.code() == Some(code))
-}
-
 fn resized(row: &Basic, sizes: Sizes) -> Basic {
     let (part, parts) = match row.code {
         0x218 => (sizes.logical, 1),
@@ -106,4 +100,20 @@ fn resized(row: &Basic, sizes: Sizes) -> Basic {
     let size = part * parts;
     let external32 = if row.class == Class::Pair { 0 } else { size };
     Basic { size, extent: size, align: part, external32, ..*row }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_a_type_in_use_do_not_change() {
+        let integer = Datatype::builtin(0x219).expect("MPI_INTEGER");
+        let refused = set_sizes(Sizes { integer: 8, ..USUAL });
+        assert!(
+            matches!(&refused, Err(Error::Arg(why)) if why.contains("MPI_INTEGER was used")),
+            "{refused:?}"
+        );
+        assert_eq!(integer.size(), 4);
+    }
 }
