@@ -6,7 +6,7 @@ use std::sync::Arc;
 use banyan_datatype::Data;
 use banyan_transport::{Caps, Handover, Head, Order, Peer, Port, Refusal, Remote, Sent, Token};
 
-use crate::credit::{CreditPool, Loan};
+use crate::credit::{self, CreditPool, Loan};
 use crate::handed::HandedPiece;
 use crate::long::LongMessages;
 use crate::payload;
@@ -146,6 +146,13 @@ impl Link {
     /// Whether one more message with a tag may be announced; `window` may be in any case.
     pub(crate) fn may_announce(&self, window: u32) -> bool {
         self.announced < window || self.extra > 0
+    }
+
+    /// What a message of so many bytes costs, if there is credit for it.
+    #[inline]
+    pub(crate) fn affords(&self, bytes: u64) -> Option<u32> {
+        let paid = credit::cost(bytes as usize);
+        (paid <= self.credit).then_some(paid)
     }
 
     /// Whether something should leave for this peer.

@@ -1,5 +1,7 @@
 //! The sender's side, and everything that leaves: replies, envelopes, pieces, credit; reads start here, too.
 
+use std::mem::MaybeUninit;
+
 use banyan_datatype::Data;
 use banyan_memory::DeviceFailure;
 use banyan_transport::{Caps, Head, Kinds, Order, Peer, Port, Refusal, Sent, Token};
@@ -61,11 +63,11 @@ impl P2p {
         mode: Mode,
     ) -> Option<ReqId> {
         let link = self.peers.at(peer, &mut self.credit_pool);
-        let first = link.down.is_none() && link.envelopes.is_empty() && link.held.is_empty();
+        // Here and below `&` has all of it looked at, which takes less time than a branch for each.
+        let first = link.down.is_none() & link.envelopes.is_empty() & link.held.is_empty();
         let mut refused = None;
         if mode != Mode::Sync && first {
-            let caps = port.caps(peer);
-            match send_eager(port, link, &caps, &mut self.stats, &head, data) {
+            match send_eager(port, link, &mut self.stats, &head, data) {
                 Some(Ok(())) => return None,
                 Some(Err(refusal)) => refused = Some(refusal),
                 None => {}
@@ -233,7 +235,7 @@ impl P2p {
         let paid = if sync {
             affordable(link, &caps, &send.data, ID)
         } else {
-            match send_eager(port, link, &caps, &mut self.stats, &send.head, &send.data) {
+            match send_eager(port, link, &mut self.stats, &send.head, &send.data) {
                 Some(sent) => {
                     sent?;
                     let completion = send.completion();
@@ -364,12 +366,7 @@ impl P2p {
 /// there is credit for it.
 #[inline]
 fn affordable(link: &Link, caps: &Caps, data: &Data, before: usize) -> Option<u32> {
-    let bytes = data.len();
-    if !is_short(link, caps, data, before) {
-        return None;
-    }
-    let paid = credit::cost(bytes as usize);
-    (paid <= link.credit).then_some(paid)
+    if is_short(link, caps, data, before) { link.affords(data.len()) } else { None }
 }
 
 /// Whether the message may go eagerly in one frame, and there is credit for it.
@@ -441,13 +438,18 @@ pub(crate) fn cost_of_frames(caps: &Caps, bytes: u64) -> u32 {
 fn send_eager(
     port: &mut impl Port,
     link: &mut Link,
-    caps: &Caps,
     stats: &mut Stats,
     head: &Head,
     data: &Data,
 ) -> Option<Result<(), Refusal>> {
-    let paid = affordable(link, caps, data, 0)?;
-    let sent = send_whole(port, link, caps, head, data);
+    let (paid, sent);
+    if data.len() <= STACK.min(port.whole_short()) as u64 {
+        paid = link.affords(data.len())?;
+        sent = send_short(port, link, head, data);
+    } else {
+        paid = affordable(link, &port.caps(link.peer), data, 0)?;
+        sent = send_whole(port, link, head, data);
+    }
     if sent.is_ok() {
         link.credit -= paid;
         stats.eager += 1;
@@ -455,22 +457,34 @@ fn send_eager(
     Some(sent)
 }
 
-/// Sends a whole message in one frame.
+/// Sends a whole message of at most [`STACK`] bytes by [`Port::send_short`].
 #[inline(always)]
-fn send_whole(
+fn send_short(port: &mut impl Port, link: &mut Link, head: &Head, data: &Data) -> Result<(), Refusal> {
+    let Some((memory, start)) = data.piece() else { return send_short_of_pieces(port, link, head, data) };
+    // Filled once, and not with zeros first.
+    let mut room = [MaybeUninit::uninit(); STACK];
+    let body = memory.read_into(start, &mut room[..data.len() as usize]);
+    link.post_short(port, *head, body)
+}
+
+/// [`send_short`] of data that lie in several pieces.
+#[inline(never)]
+fn send_short_of_pieces(
     port: &mut impl Port,
     link: &mut Link,
-    caps: &Caps,
     head: &Head,
     data: &Data,
 ) -> Result<(), Refusal> {
+    let mut room = [0; STACK];
+    let body = &mut room[..data.len() as usize];
+    payload::pack(data, 0, body);
+    link.post_short(port, *head, body)
+}
+
+/// Sends a whole message in one frame.
+#[inline(always)]
+fn send_whole(port: &mut impl Port, link: &mut Link, head: &Head, data: &Data) -> Result<(), Refusal> {
     let len = data.len() as usize;
-    if len <= STACK && len <= caps.max_short {
-        let mut body = [0; STACK];
-        let body = &mut body[..len];
-        payload::pack(data, 0, body);
-        return link.post_short(port, *head, body);
-    }
     if staging::is_staged(data) {
         return send_whole_of_device(port, link, head, data);
     }

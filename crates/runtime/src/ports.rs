@@ -132,6 +132,8 @@ macro_rules! ports {
             several_hosts: bool,
             /// All other processes are routed to the RDMA fabric.
             only_rdma: bool,
+            /// [`Port::whole_short`]: the least of all fabrics.
+            whole_short: usize,
             /// Descriptors that arrivals make readable, made by the first sleep on them.
             bells: Option<Bells>,
         }
@@ -150,6 +152,7 @@ macro_rules! ports {
                     not_started: Vec::new(),
                     several_hosts: start.job.hosts() > 1,
                     only_rdma: false,
+                    whole_short: 0,
                     bells: None,
                 };
                 ports.take(Route::Own, |peer| peer == me);
@@ -286,6 +289,8 @@ impl Ports {
     fn routed(&mut self) {
         self.only_rdma =
             self.rdma.is_some() && self.route.iter().all(|route| matches!(route, Route::Own | Route::Rdma));
+        self.whole_short =
+            self.each().map(|(_, fabric)| fabric.caps(Peer(0)).whole_short()).min().unwrap_or(0);
     }
 
     /// After a poll that found nothing: waits for more, where what waits for one fabric alone may look at it more often than a poll would.
@@ -458,6 +463,11 @@ impl Port for Ports {
             (Route::Rdma, _) => self.rdma.as_ref().map_or(Caps::NONE, |rdma| rdma.caps(peer)),
             (route, _) => self.caps_by(route, peer),
         }
+    }
+
+    #[inline(always)]
+    fn whole_short(&self) -> usize {
+        self.whole_short
     }
 
     #[inline(always)]

@@ -47,6 +47,11 @@ impl Caps {
         alpha: 0.0,
         beta: 0.0,
     };
+
+    /// The longest body that goes by [`Port::send_short`] and is no reason for several frames or a rendezvous, bytes.
+    pub fn whole_short(&self) -> usize {
+        self.max_short.min(self.max_bcopy).min(self.eager).min(self.piece)
+    }
 }
 
 /// Why a fabric refused a send. The send had no effect.
@@ -285,6 +290,12 @@ impl Kinds {
 pub trait Port {
     /// What the fabric can do towards `peer` (also before a connection exists).
     fn caps(&self, peer: Peer) -> Caps;
+
+    /// Bodies of up to so many bytes are [`Caps::whole_short`] towards every peer, so that nobody has to ask for its caps. 0 is always right.
+    #[inline]
+    fn whole_short(&self) -> usize {
+        0
+    }
 
     /// Sends `head` and a body of at most `caps.max_short` bytes.
     ///

@@ -242,6 +242,10 @@ impl Port for SimFabric {
         }
     }
 
+    fn whole_short(&self) -> usize {
+        self.caps(Peer(self.me as u32)).whole_short()
+    }
+
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
         assert!(body.len() <= self.caps(peer).max_short, "{} bytes are not short", body.len());
         self.send(peer, head, Order::Ordered, || Body::Bytes(body.to_vec()))
