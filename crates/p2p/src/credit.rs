@@ -166,7 +166,7 @@ impl Loan {
     /// Whether so much is owed that a frame of its own is worth it.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        self.owed > 0 && self.owed >= self.lent / 4
+        (self.owed > 0) & (self.owed >= self.lent / 4)
     }
 }
 

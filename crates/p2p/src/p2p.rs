@@ -351,7 +351,8 @@ pub(crate) struct Contexts {
     index: Map<u64, usize>,
     contexts: Vec<Context>,
     free: Vec<usize>,
-    last: Option<(u64, usize)>,
+    /// Its id and its place, which is beyond all contexts where that one is gone.
+    last: (u64, usize),
 }
 
 /// The queues of one communicator.
@@ -387,12 +388,16 @@ impl Contexts {
     /// The context; the first message for it or the first call makes it.
     #[inline(always)]
     pub(crate) fn at(&mut self, ctx: u64) -> &mut Context {
-        let at = match self.last {
-            Some((last, at)) if last == ctx => at,
-            _ => self.look_up(ctx),
-        };
+        let (last, at) = self.last;
+        // One branch, as `NOWHERE` is beyond all contexts.
+        if (last == ctx) & (at < self.contexts.len()) {
+            return &mut self.contexts[at];
+        }
+        let at = self.look_up(ctx);
         &mut self.contexts[at]
     }
+
+    const NOWHERE: (u64, usize) = (0, usize::MAX);
 
     #[cold]
     fn look_up(&mut self, ctx: u64) -> usize {
@@ -400,7 +405,7 @@ impl Contexts {
             Some(&at) => at,
             None => self.add(ctx),
         };
-        self.last = Some((ctx, at));
+        self.last = (ctx, at);
         at
     }
 
@@ -421,7 +426,7 @@ impl Contexts {
 
     fn remove(&mut self, ctx: u64) -> Option<Context> {
         let at = self.index.remove(&ctx)?;
-        self.last = None;
+        self.last = Self::NOWHERE;
         self.free.push(at);
         Some(std::mem::replace(&mut self.contexts[at], Context::new()))
     }

@@ -155,7 +155,6 @@ impl P2p {
         if !link.loan.pay(units) {
             return Err(Misbehaved::CreditOverrun);
         }
-        let (source, tag) = request::labels(head);
         let posted = match_posted(&mut self.contexts, peer, head);
         // Not by `filter`, which compilers do not inline here.
         let bypass = match bypass {
@@ -170,8 +169,9 @@ impl P2p {
             }
         }
         if let Some(bypass) = bypass {
-            bypass.receive(source, tag, body);
+            bypass.receive(head, body);
         } else if let Some(id) = posted {
+            let (source, tag) = request::labels(head);
             self.fill(id, source, tag, body);
         } else {
             self.keep_whole(peer, head, body, sync_id);

@@ -436,8 +436,10 @@ impl<S: Sink> Hearing<'_, S> {
         // SAFETY: by the caller; nobody else has a reference to it meanwhile.
         let hearing = unsafe { &mut *to.cast::<Hearing<'_, S>>() };
         if hearing.panic.is_none() {
-            let told = catch_unwind(AssertUnwindSafe(|| tell(hearing.sink, hearing.lent)));
-            hearing.panic = told.err();
+            // Written where there is one alone: an assignment has to look what was there.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| tell(hearing.sink, hearing.lent))) {
+                hearing.panic = Some(panic);
+            }
         }
     }
 }
