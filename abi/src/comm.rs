@@ -9,7 +9,7 @@ use crate::serial::{Promise, Serial};
 use crate::stream::Stream;
 use crate::{group, info, request};
 use banyan_runtime::{Attributes, Comm, Errhandler, Info, Operation, Result, SplitType, Status, bail};
-use std::cell::RefCell;
+use std::cell::UnsafeCell;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -92,8 +92,9 @@ impl Drop for ThreadCache {
     }
 }
 
-/// A cache of the communicators that were used last, so that the next call on them touches no lock and no shared count.
-struct CommCache([RefCell<Option<Rc<CachedComm>>>; CommCache::COUNT]);
+/// A cache of the communicators that were used last, so that the next call on them touches no lock and no shared count. References to what
+/// is in it end before anything else runs: no cell needs to count them.
+struct CommCache([UnsafeCell<Option<Rc<CachedComm>>>; CommCache::COUNT]);
 
 struct CachedComm {
     object: Arc<Object>,
@@ -105,21 +106,29 @@ impl CommCache {
     const COUNT: usize = 4;
 
     const fn new() -> CommCache {
-        CommCache([const { RefCell::new(None) }; CommCache::COUNT])
+        CommCache([const { UnsafeCell::new(None) }; CommCache::COUNT])
     }
 
     #[inline(always)]
     fn find(&self, comm: MPI_Comm, freed: u32) -> Option<Found> {
-        let entry = self.0[comm.0 % Self::COUNT].borrow();
-        entry.as_ref().filter(|cached| cached.handle == comm && cached.freed == freed).cloned().map(Found)
+        // SAFETY: one thread at a time uses a cache, and this only looks, and counts one more.
+        let entry = unsafe { &*self.0[comm.0 % Self::COUNT].get() };
+        entry.as_ref().filter(|cached| (cached.handle == comm) & (cached.freed == freed)).cloned().map(Found)
     }
 
     fn keep(&self, cached: &Rc<CachedComm>) {
-        drop(self.0[cached.handle.0 % Self::COUNT].replace(Some(cached.clone())));
+        self.replace(cached.handle.0 % Self::COUNT, Some(cached.clone()));
     }
 
     fn clear(&self) {
-        self.0.iter().for_each(|entry| drop(entry.replace(None)));
+        (0..Self::COUNT).for_each(|at| self.replace(at, None));
+    }
+
+    /// What was there ends behind the exchange, as its end may run anything.
+    fn replace(&self, at: usize, by: Option<Rc<CachedComm>>) {
+        // SAFETY: as in `find`: this only exchanges two pointers.
+        let old = unsafe { std::mem::replace(&mut *self.0[at].get(), by) };
+        drop(old);
     }
 }
 
@@ -147,20 +156,21 @@ impl Deref for Found {
 #[inline(always)]
 pub(crate) fn lookup(comm: MPI_Comm) -> Result<Found> {
     let freed = INSTANCE.comms.freed.load(Ordering::Acquire);
-    let cached = match INSTANCE.comms.serial_cache.get() {
-        Some(cache) => cache.find(comm, freed),
-        None => find_in_thread_cache(comm, freed),
-    };
-    match cached {
+    match INSTANCE.comms.serial_cache.get().and_then(|cache| cache.find(comm, freed)) {
         Some(found) => Ok(found),
-        None => search_and_keep(comm, freed),
+        None => lookup_elsewhere(comm, freed),
     }
 }
 
-/// The communicator of a handle, if the cache of this thread has it.
+/// The communicator of a handle, unless calls come one after the other and the cache of all threads has it.
 #[inline(never)]
-fn find_in_thread_cache(comm: MPI_Comm, freed: u32) -> Option<Found> {
-    THREAD_CACHE.try_with(|cache| cache.0.0.find(comm, freed)).ok().flatten()
+fn lookup_elsewhere(comm: MPI_Comm, freed: u32) -> Result<Found> {
+    let serial = INSTANCE.comms.serial_cache.get().is_some();
+    let cached = THREAD_CACHE.try_with(|cache| if serial { None } else { cache.0.0.find(comm, freed) });
+    match cached.ok().flatten() {
+        Some(found) => Ok(found),
+        None => search_and_keep(comm, freed),
+    }
 }
 
 /// Finds the communicator of a handle in the table, and keeps it in the cache.
