@@ -181,7 +181,7 @@ pub(crate) fn post_frame(
     slot: u32,
     (frame, lkey): (&[u8], u32),
 ) -> Result<(), String> {
-    let Some(pairs) = &end.pairs else { return Ok(()) };
+    let Some(pairs) = &mut end.pairs else { return Ok(()) };
     pairs.frames.post_send(Id::Send(slot).into(), frame, lkey)?;
     end.posted += 1;
     *under_way += 1;

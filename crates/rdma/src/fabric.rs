@@ -259,7 +259,8 @@ impl Rdma {
 
     /// The send of a frame is over.
     #[inline(always)]
-    fn frame_left(&mut self, pair: u32, result: Result<u32, Failure>) {
+    pub(crate) fn frame_left(&mut self, pair: u32, result: Result<u32, Failure>) {
+        self.counts.completions += 1;
         let Some(peer) = self.peers.get(pair) else { return };
         let Some(end) = self.links.end(peer) else { return };
         // siw gives back also what it has said that it did not take.
@@ -288,21 +289,19 @@ impl Rdma {
                 self.receive(pair, slot, len as usize, sink);
             }
             self.windows.emptied(slot);
-        } else if let Id::Send(_) = Id::from(id) {
-            self.counts.completions += 1;
-            self.frame_left(pair, result);
         } else {
             self.complete_other(completion, sink);
         }
     }
 
-    /// Handles one that is not of a frame.
+    /// Handles one that is not of a frame that has come.
     #[inline(never)]
     fn complete_other(&mut self, completion: Completion, sink: &mut impl Sink) {
         let rail = completion.rail();
         let Completion { id, pair, result } = completion;
         match Id::from(id) {
-            Id::Receive(_) | Id::Send(_) => unreachable!("they are of frames"),
+            Id::Receive(_) => unreachable!("it is of a frame that has come"),
+            Id::Send(_) => self.frame_left(pair, result),
             Id::Datagram(number) => {
                 let Some(queue) = self.greetings.queue() else { return };
                 let Some(slot) = queue.slot(number, result.is_ok()) else { return };
@@ -388,11 +387,12 @@ impl Rdma {
     #[inline(always)]
     fn hand_over(&mut self, first: Option<Completion>, sink: &mut impl Sink) -> usize {
         let mut work = 0;
-        let mut next = first.or_else(|| self.held.pop_front());
-        while let Some(completion) = next {
+        if let Some(completion) = first {
             self.complete(completion, sink);
             work += 1;
-            next = self.held.pop_front();
+        }
+        if !self.held.is_empty() {
+            work += self.hand_over_held(sink);
         }
         // Whatever has made room: a work that is over, or a transfer that was taken back, or whose peer is gone.
         if !self.unposted.is_empty() {
@@ -401,6 +401,16 @@ impl Rdma {
         self.post_receives(false);
         if !self.owed.is_empty() {
             self.return_credits();
+        }
+        work
+    }
+
+    #[inline(never)]
+    fn hand_over_held(&mut self, sink: &mut impl Sink) -> usize {
+        let mut work = 0;
+        while let Some(completion) = self.held.pop_front() {
+            self.complete(completion, sink);
+            work += 1;
         }
         work
     }
@@ -509,7 +519,7 @@ impl Fabric for Rdma {
         let enough = !self.held.is_empty() && self.breaking.is_empty();
         let mut first = None;
         let fresh = if enough { 0 } else { self.take_completions(&mut first) };
-        work += self.hand_over(first, sink);
+        work += self.hand_over(first, sink).max(fresh);
         if work == 0 {
             self.post_receives(true);
         }
@@ -528,8 +538,8 @@ impl Fabric for Rdma {
         }
         self.polls += 1;
         let mut first = None;
-        let found = (0..looks).any(|_| self.take_completions(&mut first) > 0);
-        if found { self.hand_over(first, sink) } else { 0 }
+        let found = (0..looks).map(|_| self.take_completions(&mut first)).find(|&found| found > 0);
+        found.map_or(0, |found| self.hand_over(first, sink).max(found))
     }
 
     fn by_kernel(&self) -> bool {

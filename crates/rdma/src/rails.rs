@@ -1,16 +1,16 @@
 //! [`Rail`]: the ports by which long transfers go. The first one is that of the fabric, by which all else goes; a connection has one more pair
 //! of queues on each further one, as long as both sides can use theirs there.
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::fabric::{MOST_WORK, Rdma};
+use crate::frames::Id;
 use crate::gid::Address;
 use crate::greeting::{Card, Further, Greeting, Wire};
 use crate::links::{End, Pairs};
 use crate::settings::Settings;
-use crate::verbs::{Completion, Completions, Device, Pair, Receives, Use};
+use crate::verbs::{Completion, Completions, Device, Pair, Receives, Room, Use};
 
 /// A further rail by which nothing has come through in so many lives of a connection is not used there any more.
 const FRUITLESS: u8 = 2;
@@ -101,37 +101,42 @@ impl End {
     }
 }
 
-/// Has a completion wait behind others, unless there is none before it.
-#[inline(always)]
-fn keep(of: Completion, held: &mut VecDeque<Completion>, first: &mut Option<Completion>) {
-    if first.is_none() && held.is_empty() {
-        *first = Some(of);
-    } else {
-        held.push_back(of);
-    }
-}
-
 impl Rdma {
     /// The devices of all rails.
     pub(crate) fn devices(&self) -> impl Iterator<Item = &Arc<Device>> {
         std::iter::once(&self.device).chain(self.rails.iter().map(|rail| &rail.device))
     }
 
-    /// Takes completions of all rails; gives how many there were where there were most. Unless some wait already the one that is to be handled
-    /// first goes to `first`, and the others wait behind it.
+    /// Takes completions of all rails; gives how many there were where there were most. Of frames that have left nobody else needs to know, so
+    /// that these are over at once. Of the others, unless some wait already, the one that is to be handled first goes to `first`, and the
+    /// rest wait behind it.
     #[inline(always)]
     pub(crate) fn take_completions(&mut self, first: &mut Option<Completion>) -> usize {
-        let held = &mut self.held;
-        let found = self.completions.poll(|of| keep(of, held, first));
-        if self.rails.is_empty() { found } else { found.max(self.take_of_further(first)) }
+        let mut room = Room::new();
+        let taken = self.completions.poll(&mut room);
+        let found = taken.len();
+        for of in taken {
+            if let (Id::Send(_), Ok(_)) = (Id::from(of.id), of.result) {
+                self.frame_left(of.pair, of.result);
+            } else if first.is_none() && self.held.is_empty() {
+                *first = Some(of);
+            } else {
+                self.held.push_back(of);
+            }
+        }
+        if self.rails.is_empty() { found } else { found.max(self.take_of_further()) }
     }
 
+    /// The same of further rails, by which no frames leave; all of it waits.
     #[inline(never)]
-    fn take_of_further(&mut self, first: &mut Option<Completion>) -> usize {
+    fn take_of_further(&mut self) -> usize {
         let held = &mut self.held;
         let of_rail = |(rail, number): (&Rail, usize)| {
-            let named = |of: Completion| Completion { pair: numbered(number, of.pair), ..of };
-            rail.completions.poll(|of| keep(named(of), held, first))
+            let mut room = Room::new();
+            let taken = rail.completions.poll(&mut room);
+            let found = taken.len();
+            held.extend(taken.map(|of| Completion { pair: numbered(number, of.pair), ..of }));
+            found
         };
         self.rails.iter().zip(1..).map(of_rail).max().unwrap_or(0)
     }

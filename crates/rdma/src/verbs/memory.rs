@@ -137,7 +137,7 @@ impl Slots {
     /// The address of a slot, of which so many bytes are to be used.
     #[inline(always)]
     fn address(&self, slot: usize, len: usize) -> usize {
-        assert!(slot < self.number && len <= self.length);
+        assert!((slot < self.number) & (len <= self.length));
         self.start + slot * self.length
     }
 

@@ -18,7 +18,7 @@ pub use device::devices;
 pub(crate) use events::{About, Event};
 pub(crate) use memory::{DmaBuf, Region, Slots};
 pub(crate) use pair::{AddressHandle, Datagrams, Local, Op, Pair, Remote, Use, Work};
-pub(crate) use queues::{BATCH, Completion, Completions, Failure, NO_PAIR, Receives};
+pub(crate) use queues::{BATCH, Completion, Completions, Failure, NO_PAIR, Receives, Room};
 
 /// An object of the library. It ends with this.
 struct Object<T> {

@@ -228,7 +228,24 @@ pub(crate) struct Pair {
     /// What rdma_cm has of it.
     way: Option<cm::End>,
     confirming: Confirming,
+    sends: Sends,
     queue: Queue,
+}
+
+/// A send of a frame in the library's form. It is the same each time, but for some parts that are filled in, and longer than all else that a
+/// send has to write.
+struct Sends(ibv_send_wr);
+
+// SAFETY: numbers, and pointers that are followed while one is posted, and not else.
+unsafe impl Send for Sends {}
+
+impl Sends {
+    fn new() -> Sends {
+        // SAFETY: the struct holds numbers, and pointers that may be null.
+        let mut raw: ibv_send_wr = unsafe { zeroed() };
+        (raw.num_sge, raw.opcode) = (1, ibv_wr_opcode::IBV_WR_SEND);
+        Sends(raw)
+    }
 }
 
 /// What stands behind work whose own completion does not tell that it was carried out.
@@ -249,7 +266,8 @@ impl Pair {
         receives: &Arc<Receives>,
     ) -> Result<Pair, String> {
         let confirming = if device.misreports_reads() { Confirming::Write } else { Confirming::Nothing };
-        Ok(Pair { way: None, confirming, queue: Queue::new(device, completions, Some(receives))? })
+        let queue = Queue::new(device, completions, Some(receives))?;
+        Ok(Pair { way: None, confirming, sends: Sends::new(), queue })
     }
 
     /// Its number.
@@ -336,13 +354,21 @@ impl Pair {
 
     /// Posts the send of bytes in memory that has this key; few of them leave with the work itself.
     #[inline(always)]
-    pub(crate) fn post_send(&self, id: u64, bytes: &[u8], lkey: u32) -> Result<(), String> {
-        let addr = bytes.as_ptr().expose_provenance() as u64;
-        let local = match bytes.len() <= self.queue.inline {
-            true => Local::Inline(bytes),
-            false => Local::Registered { addr, len: bytes.len() as u32, lkey },
-        };
-        self.post(Work { id, told: true, local, op: Op::Send })
+    pub(crate) fn post_send(&mut self, id: u64, bytes: &[u8], lkey: u32) -> Result<(), String> {
+        let (addr, len) = (bytes.as_ptr().expose_provenance() as u64, bytes.len() as u32);
+        let inline = bytes.len() <= self.queue.inline;
+        if let Confirming::Read(into, from) = self.confirming {
+            let local = if inline { Local::Inline(bytes) } else { Local::Registered { addr, len, lkey } };
+            let work = Work { id, told: true, local, op: Op::Send };
+            return self.post_confirmed(work, into, Op::Read(from));
+        }
+        // What leaves with the work itself needs no key, and may have one.
+        let mut place = ibv_sge { addr, length: len, lkey };
+        let raw = &mut self.sends.0;
+        (raw.wr_id, raw.sg_list) = (id, &mut place);
+        raw.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
+        raw.send_flags |= if inline { ibv_send_flags::IBV_SEND_INLINE.0 } else { 0 };
+        self.queue.post(raw)
     }
 
     /// Posts work. Its completion tells that it was carried out at the peer, if need be by other work that stands behind it.

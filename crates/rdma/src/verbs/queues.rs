@@ -77,6 +77,17 @@ impl Failure {
     }
 }
 
+/// Room for a batch of completions.
+pub(crate) struct Room([MaybeUninit<ibv_wc>; BATCH]);
+
+impl Room {
+    /// Not filled with zeros first: that would take longer than to see that there is nothing.
+    #[inline(always)]
+    pub(crate) fn new() -> Room {
+        Room([const { MaybeUninit::uninit() }; BATCH])
+    }
+}
+
 /// A completion queue, and the channel that tells a sleeper of it.
 pub(crate) struct Completions {
     cq: Object<ibv_cq>,
@@ -108,17 +119,13 @@ impl Completions {
         self.cq.get()
     }
 
-    /// Takes what is over, up to a batch, each by `take`; gives how many.
+    /// Takes what is over, as much as there is room for.
     #[inline(always)]
-    pub(crate) fn poll(&self, mut take: impl FnMut(Completion)) -> usize {
-        // Not filled with zeros first: that would take longer than to see that there is nothing.
-        let mut batch = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
+    pub(crate) fn poll<'a>(&self, room: &'a mut Room) -> impl ExactSizeIterator<Item = Completion> + use<'a> {
         // SAFETY: a queue, and room for so many.
-        let found = unsafe { ibv_poll_cq(self.raw(), BATCH as i32, batch.as_mut_ptr().cast()) };
-        let found = found.max(0) as usize;
+        let found = unsafe { ibv_poll_cq(self.raw(), BATCH as i32, room.0.as_mut_ptr().cast()) };
         // SAFETY: the library has told of so many.
-        batch[..found].iter().for_each(|wc| take(unsafe { Completion::told(wc.as_ptr()) }));
-        found
+        room.0[..found.max(0) as usize].iter().map(|wc| unsafe { Completion::told(wc.as_ptr()) })
     }
 
     /// Has the next completion make the descriptor readable.
