@@ -26,7 +26,7 @@ use crate::ring::{Consumer, INLINE, Producer};
 use crate::segment::{Segment, new_memory};
 use crate::sending::Outgoing;
 use crate::socket::Socket;
-use crate::swap::BLOCK;
+use crate::swap::{BLOCK, BlockMemory};
 use crate::sync::Ordering;
 use crate::system;
 
@@ -120,8 +120,16 @@ impl Shm {
     #[inline(always)]
     pub fn peek(&self, peer: Peer, spins: u32) -> bool {
         let Some(from) = self.peers.index(peer) else { return false };
-        match &self.incoming[from].ring {
-            Some(ring) => ring.ready() || (1..spins).any(|_| ring.ready()),
+        let incoming = &self.incoming[from];
+        match &incoming.ring {
+            Some(ring) if ring.ready() => true,
+            Some(ring) => match incoming.swap.expected() {
+                None => (1..spins).any(|_| ring.ready()),
+                Some((memory, block)) => (1..spins).any(|_| {
+                    memory.prefetch(block);
+                    ring.ready()
+                }),
+            },
             None => (0..spins).any(|_| self.has_inbound()),
         }
     }

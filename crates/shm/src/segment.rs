@@ -392,6 +392,11 @@ impl BlockMemory for MappedBlocks {
         debug_assert!(usize::from(block) < self.blocks && len <= BLOCK);
         f(self.base.wrapping_add(usize::from(block) * BLOCK));
     }
+
+    #[inline(always)]
+    fn prefetch(&self, block: u8) {
+        prefetch(self.base.wrapping_add(usize::from(block) * BLOCK));
+    }
 }
 
 /// A ring in a segment.
