@@ -432,7 +432,7 @@ fn the_machine_is_measured_and_kept() {
     let measured = run("--machine=measure", cache);
     let kept = format!("kept in  {}", folder.display());
     assert!(measured.contains(&kept), "{measured}");
-    let files = std::fs::read_dir(folder.join("banyan")).expect("a folder").count();
+    let files = std::fs::read_dir(folder.join("banyan/machines")).expect("a folder").count();
     drop(std::fs::remove_dir_all(&folder));
     assert_eq!(files, 1, "no draft is left");
     // A folder that nothing can be kept in.

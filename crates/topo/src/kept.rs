@@ -29,7 +29,7 @@ pub struct Kept {
 impl Kept {
     /// Of this machine and this user.
     pub fn here() -> Kept {
-        let folder = user_folder();
+        let folder = machines();
         Kept::of((text, Path::new(SYSTEM)), &kernel(), folder)
     }
 
@@ -149,7 +149,7 @@ impl Kept {
 pub fn setting(asked: Option<&str>) -> Result<String, String> {
     let Some(asked) = asked.filter(|text| !text.is_empty()) else {
         // Most users keep none: then the machine needs no name, which takes most of the time at each start of a job.
-        if !user_folder().is_some_and(|folder| folder.is_dir()) {
+        if !machines().is_some_and(|folder| folder.is_dir()) {
             return Ok(Profile::built_in().text(""));
         }
         let kept = Kept::here();
@@ -168,6 +168,11 @@ pub fn setting(asked: Option<&str>) -> Result<String, String> {
 /// The folder for what Banyan keeps of this user; none if the user has no such folder. It need not be there.
 pub fn user_folder() -> Option<PathBuf> {
     cache_folder(|name| std::env::var_os(name))
+}
+
+/// The folder for profiles. Other things that are kept have folders of their own beside it: where it is, somebody wants profiles kept.
+fn machines() -> Option<PathBuf> {
+    Some(user_folder()?.join("machines"))
 }
 
 /// The folder for what Banyan keeps of this user, by these variables.
