@@ -165,9 +165,12 @@ pub(crate) fn lookup(comm: MPI_Comm) -> Result<Found> {
 /// The communicator of a handle, unless calls come one after the other and the cache of all threads has it.
 #[inline(never)]
 fn lookup_elsewhere(comm: MPI_Comm, freed: u32) -> Result<Found> {
-    let serial = INSTANCE.comms.serial_cache.get().is_some();
-    let cached = THREAD_CACHE.try_with(|cache| if serial { None } else { cache.0.0.find(comm, freed) });
-    match cached.ok().flatten() {
+    // Where calls come one after the other no thread makes a cache of its own.
+    let cached = match INSTANCE.comms.serial_cache.get() {
+        Some(_) => None,
+        None => THREAD_CACHE.try_with(|cache| cache.0.0.find(comm, freed)).ok().flatten(),
+    };
+    match cached {
         Some(found) => Ok(found),
         None => search_and_keep(comm, freed),
     }

@@ -63,7 +63,7 @@ impl P2p {
         mode: Mode,
     ) -> Option<ReqId> {
         let link = self.peers.at(peer, &mut self.credit_pool);
-        // Here and below `&` has all of it looked at, which takes less time than a branch for each.
+        // `&` has all of it looked at, which takes less time than a branch for each.
         let first = link.down.is_none() & link.envelopes.is_empty() & link.held.is_empty();
         let mut refused = None;
         if mode != Mode::Sync && first {
