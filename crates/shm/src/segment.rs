@@ -377,6 +377,14 @@ pub(crate) struct MappedBlocks {
 // SAFETY: points into a segment, which may be used from any thread.
 unsafe impl Send for MappedBlocks {}
 
+impl MappedBlocks {
+    /// The beginning of a block.
+    #[inline(always)]
+    fn at(&self, block: u8) -> *mut u8 {
+        self.base.wrapping_add(usize::from(block) * BLOCK)
+    }
+}
+
 impl BlockMemory for MappedBlocks {
     #[inline]
     fn blocks(&self) -> usize {
@@ -385,17 +393,17 @@ impl BlockMemory for MappedBlocks {
 
     unsafe fn fill_block(&self, block: u8, len: usize, f: impl FnOnce(*mut u8)) {
         debug_assert!(usize::from(block) < self.blocks && len <= BLOCK);
-        f(self.base.wrapping_add(usize::from(block) * BLOCK));
+        f(self.at(block));
     }
 
     unsafe fn read_block(&self, block: u8, len: usize, f: impl FnOnce(*const u8)) {
         debug_assert!(usize::from(block) < self.blocks && len <= BLOCK);
-        f(self.base.wrapping_add(usize::from(block) * BLOCK));
+        f(self.at(block));
     }
 
     #[inline(always)]
     fn prefetch(&self, block: u8) {
-        prefetch(self.base.wrapping_add(usize::from(block) * BLOCK));
+        prefetch(self.at(block));
     }
 }
 
