@@ -24,12 +24,11 @@ impl P2p {
         !self.peers.at(peer, &mut self.credit_pool).held.is_empty() || !self.may_leave(port, peer, id)
     }
 
-    /// Sends held messages, as many as may leave now.
+    /// Sends held messages, some of which may leave, as many as may now.
     pub(crate) fn send_held(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
         let mut sent = 0;
         let link = self.peers.at(peer, &mut self.credit_pool);
-        let pushing = link.envelopes.front().is_some_and(|&id| is_pushing(&self.requests, id));
-        if !link.ready || pushing {
+        if link.envelopes.front().is_some_and(|&id| is_pushing(&self.requests, id)) {
             return (0, false);
         }
         while let Some(&id) = self.peers.at(peer, &mut self.credit_pool).held.front() {

@@ -9,17 +9,22 @@ impl P2p {
     /// Takes back the memory that the peer needs no longer, and what the fabric has of sends to a peer that is gone.
     pub(crate) fn withdraw(&mut self, port: &mut impl Port, peer: Peer) -> usize {
         let link = self.peers.at(peer, &mut self.credit_pool);
-        let regions = std::mem::take(&mut link.withdrawals);
-        for &region in &regions {
+        let mut done = 0;
+        while let Some(region) = link.withdrawals.pop() {
             // A peer that is gone has not said that it read all.
-            if link.down.is_some() { port.revoke(peer, region) } else { port.withdraw(peer, region) }
+            if link.down.is_some() {
+                port.revoke(peer, region)
+            } else {
+                port.withdraw(peer, region)
+            }
+            done += 1;
         }
-        let reclaims = std::mem::take(&mut link.reclaims);
-        for &id in &reclaims {
+        while let Some(id) = self.peers.at(peer, &mut self.credit_pool).reclaims.pop() {
             port.reclaim(peer, Token(id));
             self.memory_free(id);
+            done += 1;
         }
-        regions.len() + reclaims.len()
+        done
     }
 
     /// The fabric needs no memory of send `id` any more: if all else was over, it is done.

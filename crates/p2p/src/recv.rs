@@ -2,7 +2,7 @@
 
 use banyan_datatype::Data;
 use banyan_memory::{Buffer, DeviceFailure, HeapBuffer};
-use banyan_transport::{Caps, Class, DeviceMoves, Kinds, Outcome, Peer, Port, Remote, Token, Transfer};
+use banyan_transport::{Class, DeviceMoves, Kinds, Outcome, Peer, Port, Remote, Token, Transfer};
 
 use crate::credit;
 use crate::p2p::{P2p, list, wide_tag};
@@ -295,7 +295,7 @@ impl P2p {
 
     /// Starts the reads of a peer's memory that are next; gives how many. Once [`TURN`] bytes were read at once the rest waits for
     /// the next call: what the peer sends meanwhile may be an answer, or a request that it waits for.
-    pub(crate) fn start_reads(&mut self, port: &mut impl Port, peer: Peer, caps: &Caps) -> usize {
+    pub(crate) fn start_reads(&mut self, port: &mut impl Port, peer: Peer) -> usize {
         let (mut started, mut bytes) = (0, 0);
         while bytes < TURN
             && let Some(id) = self.peers.at(peer, &mut self.credit_pool).reads.pop_front()
@@ -308,7 +308,7 @@ impl P2p {
             if self.grant(port, id) {
                 continue;
             }
-            let (transfer, len) = self.read(port, id, caps.get);
+            let (transfer, len) = self.read(port, id, port.caps(peer).get);
             bytes += len;
             match transfer {
                 Transfer::Started => {}
@@ -348,6 +348,10 @@ impl P2p {
             (port.get(message.peer, remote, local, Token(id)), remote.len)
         };
         let reached = *device || readable.has(Kinds::of(recv.data.buffer().kind()));
+        if let Some((memory, start)) = recv.data.piece().filter(|_| reached) {
+            *piece = None;
+            return get(&[memory.slice(start + *done as isize, left as usize)], reading);
+        }
         if let Some(runs) = payload::runs(&recv.data, *done, left).filter(|_| reached || by_network) {
             *piece = None;
             let got = get(&runs, reading);
@@ -401,8 +405,8 @@ impl P2p {
                     return list(&mut self.work, link);
                 }
                 self.stats.gets += 1;
-                let halved = rest.is_some();
-                if !halved {
+                let (halved, in_place) = (rest.is_some(), staged.is_none());
+                if !halved && !in_place {
                     let (received, staged) = (message.accepted, std::mem::take(staged));
                     let pieces = Pieces { message, received, granted: None, staged };
                     recv.step = RecvStep::AwaitPieces(Box::new(pieces));
@@ -413,7 +417,7 @@ impl P2p {
                     return self.half_over(id);
                 }
                 self.owe(message.peer, Reply::bare(Kind::Fin, message.sender, 0));
-                self.all_here(id, &message);
+                if in_place { self.received_all(id, &message) } else { self.all_here(id, &message) }
             }
         }
     }

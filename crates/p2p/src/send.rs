@@ -144,18 +144,22 @@ impl P2p {
     }
 
     /// Sends what is owed to one peer, until the fabric refuses.
-    pub(crate) fn flush(&mut self, port: &mut impl Port, peer: Peer) -> usize {
+    pub(crate) fn flush<P: Port>(&mut self, port: &mut P, peer: Peer) -> usize {
         let mut done = self.withdraw(port, peer);
-        let caps = port.caps(peer);
-        done += self.start_reads(port, peer, &caps) + self.take_handed(port, peer) + self.await_devices(peer);
-        let parts = [
-            Self::send_replies,
-            Self::send_held,
-            Self::send_envelopes,
-            Self::send_granted,
-            Self::send_credit,
+        done += self.start_reads(port, peer) + self.take_handed(port, peer) + self.await_devices(peer);
+        // Most peers are owed one thing, and each call for nothing would cost as much as to look.
+        type Part<P> = (fn(&Link) -> bool, fn(&mut P2p, &mut P, Peer) -> (usize, bool));
+        let parts: [Part<P>; 5] = [
+            (|link| !link.replies.is_empty(), Self::send_replies),
+            (|link| link.ready, Self::send_held),
+            (|link| !link.envelopes.is_empty(), Self::send_envelopes),
+            (|link| !link.granted.is_empty(), Self::send_granted),
+            (|link| link.loan.is_due(), Self::send_credit),
         ];
-        for part in parts {
+        for (owes, part) in parts {
+            if !owes(self.peers.at(peer, &mut self.credit_pool)) {
+                continue;
+            }
             let (sent, refused) = part(self, port, peer);
             done += sent;
             if refused {

@@ -245,6 +245,11 @@ impl Incoming {
         self.0.get_or_insert_default()
     }
 
+    /// True if no device has a part in it, so that all that has come is where it belongs.
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// True if all that has come is where it belongs, or a device has failed.
     pub(crate) fn is_over(&mut self) -> bool {
         self.0.as_mut().is_none_or(|parts| parts.is_over())
