@@ -1,9 +1,10 @@
-//! Scans on the shared scratch: a chain in which each rank puts its prefix there for the next rank, in pieces.
+//! Scans, and reductions to a root, on the shared scratch: a chain in which each rank puts what it has combined there for the next
+//! rank, in pieces. The root is the last one.
 
 use super::{announce, area_for, await_announced, chunks_of, common, half, piece, pieces_of};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
-pub(crate) const ROWS: &[&Algorithm] = &[&SCAN, &EXSCAN];
+pub(crate) const ROWS: &[&Algorithm] = &[&SCAN, &EXSCAN, &REDUCE];
 
 pub(crate) const SCAN: Algorithm = Algorithm {
     kind: Kind::Scan,
@@ -20,14 +21,20 @@ pub(crate) const SCAN: Algorithm = Algorithm {
 
 pub(crate) const EXSCAN: Algorithm = Algorithm {
     kind: Kind::Exscan,
+    cost: |case: &Case| if case.ranks == 2 { cost_of_two(case) } else { cost(case) },
+    ..SCAN
+};
+
+pub(crate) const REDUCE: Algorithm = Algorithm {
+    kind: Kind::Reduce,
+    about: "each rank adds its vector to those before it, in shared memory and in pieces, the root last: large vectors on one node",
+    reorders: true,
     cost: |case: &Case| match case.ranks {
-        // The first rank only writes, the last one only reads.
-        2 => {
-            let pieces = f64::from(pieces_of(case.bytes as u64, &case.products, 2));
-            let streamed = case.bytes * (1.0 + 1.0 / pieces);
-            Cost { transfers: 1.0 + pieces, reduced: 0.0, copied: 0.0, streamed, ..cost(case) }
+        2 => cost_of_two(case),
+        _ => {
+            let scan = cost(case);
+            Cost { copied: scan.copied / 2.0, ..scan }
         }
-        _ => cost(case),
     },
     ..SCAN
 };
@@ -50,12 +57,19 @@ fn cost(case: &Case) -> Cost {
     }
 }
 
+/// What it costs where the first rank only writes, and the last one only reads: it copies or adds up its own piece while the other one
+/// writes.
+fn cost_of_two(case: &Case) -> Cost {
+    let pieces = f64::from(pieces_of(case.bytes as u64, &case.products, 2));
+    let streamed = case.bytes * (1.0 + 1.0 / pieces);
+    Cost { transfers: 1.0 + pieces, reduced: 0.0, copied: 0.0, streamed, ..cost(case) }
+}
+
 /// Rounds of a piece: copy what needs no wait, wait, combine, pass on, announce.
 const ROUNDS_PER_PIECE: u32 = 5;
 
 struct Chain<'a> {
     shape: &'a Shape,
-    exclusive: bool,
     /// Units of a rank's area in either half.
     area: u64,
     /// The most units of a piece.
@@ -70,12 +84,19 @@ impl<'a> Chain<'a> {
         let area = area_for(shape, MOST_BYTES, (shape.ranks - 1).max(1), shape.len);
         let (piece, pieces) = piece(shape, area.min(shape.len).max(1), shape.ranks);
         let chunks = shape.len.div_ceil(area) as u32;
-        Chain { shape, exclusive: shape.kind == Kind::Exscan, area, piece, pieces, chunks }
+        Chain { shape, area, piece, pieces, chunks }
     }
 
     /// The chunks on the shared scratch.
     fn scratch_chunks(&self) -> Chunks {
-        Chunks::combined(self.shape, self.chunks, u64::from(self.shape.ranks - 1) * self.area)
+        let chunks = Chunks::combined(self.shape, self.chunks, u64::from(self.shape.ranks - 1) * self.area);
+        if self.shape.kind == Kind::Reduce { chunks.rooted(self.shape, false) } else { chunks }
+    }
+
+    /// The place of a rank in the chain.
+    fn place(&self, rank: u32) -> u32 {
+        let Shape { kind, root, .. } = *self.shape;
+        if kind == Kind::Reduce { self.shape.behind(rank, self.shape.after(root, 1)) } else { rank }
     }
 
     /// Phases of a chunk: one for each piece that is announced, and one when all have been read.
@@ -100,17 +121,18 @@ impl<'a> Chain<'a> {
         let Shape { rank: me, ranks, .. } = *self.shape;
         let (chunk, index) = (index / self.rounds_each(), index % self.rounds_each());
         let phase = |chunk: u32, step: u32| chunk * self.phases_each() + step;
-        let (first, last) = (me == 0, me + 1 == ranks);
+        let (first, last) = (self.place(me) == 0, self.place(me) + 1 == ranks);
+        let (before, after) = (self.shape.before(me, 1), self.shape.after(me, 1));
         match index {
             // This rank's area is free when what it held before has been read.
             0 if last => {}
             0 if chunk < 2 => round.push(Step::WaitReuse { chunk }),
-            0 => round.push(Step::WaitAck { rank: me + 1, phase: phase(chunk - 2, self.pieces) }),
+            0 => round.push(Step::WaitAck { rank: after, phase: phase(chunk - 2, self.pieces) }),
             _ if index <= ROUNDS_PER_PIECE * self.pieces => {
                 let piece = (index - 1) / ROUNDS_PER_PIECE;
                 let phase = phase(chunk, piece);
                 match (index - 1) % ROUNDS_PER_PIECE {
-                    1 if !first => await_announced(me - 1, phase, round),
+                    1 if !first => await_announced(before, phase, round),
                     4 if !last => announce(phase, round),
                     step => self.combine(chunk, piece, step, (first, last), round),
                 }
@@ -125,30 +147,37 @@ impl<'a> Chain<'a> {
         let units = common((at, self.piece.min(end.saturating_sub(at))), (0, self.shape.len));
         let (send, recv) = (Span::new(Buf::Send, units), Span::new(Buf::Recv, units));
         let packed = |rank: u32| {
-            let area = half(self.shape, chunk) + u64::from(rank) * self.area;
+            let area = half(self.shape, chunk) + u64::from(self.place(rank)) * self.area;
             Span::new(Buf::SharedScratch, (area + units.0 - u64::from(chunk) * self.area, units.1))
         };
-        let (me, index) = (self.shape.rank, chunk + piece);
-        match (step, self.exclusive) {
+        let me = self.shape.rank;
+        let (mine, before) = (packed(me), packed(self.shape.before(me, 1)));
+        // A rank writes to the shared scratch only when it knows that the rank before it has made the same call. The first rank waits
+        // for nobody.
+        let late = !first && !last && chunk + piece == 0;
+        match (step, self.shape.kind) {
             _ if units.1 == 0 => {}
-            (0, false) => round.copy(send, recv),
-            // A rank writes to the shared scratch only when it knows that the rank before it has made the same call.
-            // The first rank waits for nobody.
-            (0, true) if !last && (first || index > 0) => round.copy(send, packed(me)),
-            (2, true) if !last && !first && index == 0 => round.copy(send, packed(me)),
-            (3, true) if !last && !first && index == 0 => {
-                round.copy(packed(me - 1), recv);
-                round.push(Step::Reduce { from: packed(me - 1), into: packed(me) });
-            }
-            (2, false) if !first => round.reduce(packed(me - 1), recv),
-            (2, true) if !first => {
-                round.copy(packed(me - 1), recv);
-                if !last {
-                    round.push(Step::Reduce { from: packed(me - 1), into: packed(me) });
-                }
-            }
-            (3, false) if !last => round.copy(recv, packed(me)),
+            (0, Kind::Scan) => round.copy(send, recv),
+            (2, Kind::Scan) if !first => round.reduce(before, recv),
+            (3, Kind::Scan) if !last => round.copy(recv, mine),
+            (_, Kind::Scan) => {}
+            (0, Kind::Reduce) if last => round.copy(send, recv),
+            (2, _) if first => {}
+            (2, Kind::Reduce) if last => round.reduce(before, recv),
+            (0, _) if !last && !late => round.copy(send, mine),
+            (2, _) if late => round.copy(send, mine),
+            (3, _) if late => self.pass_on(before, recv, mine, round),
+            (2, _) if last => round.copy(before, recv),
+            (2, _) => self.pass_on(before, recv, mine, round),
             _ => {}
         }
+    }
+
+    /// A rank in the middle adds its vector to what the ranks before it have combined, which it keeps if that is its result.
+    fn pass_on(&self, before: Span, recv: Span, mine: Span, round: &mut Round) {
+        if self.shape.kind == Kind::Exscan {
+            round.copy(before, recv);
+        }
+        round.reduce(before, mine);
     }
 }
