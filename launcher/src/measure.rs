@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use banyan_datatype::{Datatype, op};
-use banyan_memory::HeapBuffer;
+use banyan_memory::{HeapBuffer, vectors};
 use banyan_shm::Shm;
 use banyan_topo::{DISTANCES, Machine, Profile, get};
 use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Refusal, Sink, Token};
@@ -59,7 +59,9 @@ pub(crate) fn measure(before: Profile) -> Profile {
         let Some(cpus) = cpus else { continue };
         let names =
             |parts: &[&str]| parts.iter().map(|part| format!("{distance}.{part}")).collect::<Vec<_>>();
-        take(&names(&["line", "copy_byte"]), &mut || vec![line(cpus), others_copy(cpus)]);
+        take(&names(&["line", "copy_byte", "vector_copy_byte"]), &mut || {
+            vec![line(cpus), others_copy(cpus), others_copy_by_vectors(cpus)]
+        });
         if own {
             let mut single = (f64::NAN, f64::NAN);
             take(&names(&["single_copy_byte"]), &mut || {
@@ -247,6 +249,14 @@ fn with_others(cpus: (u32, u32), mut what: impl FnMut(&[u8]) -> f64) -> f64 {
 fn others_copy(cpus: (u32, u32)) -> f64 {
     let mut to = vec![0; CACHED];
     with_others(cpus, |from| timed(|| std::hint::black_box(&mut to).copy_from_slice(from))) / CACHED as f64
+}
+
+fn others_copy_by_vectors(cpus: (u32, u32)) -> f64 {
+    let mut to = vec![0; CACHED];
+    let mut copied = false;
+    let mut copy = |from: &[u8]| timed(|| copied = vectors::copy(from, std::hint::black_box(&mut to)));
+    let seconds = with_others(cpus, &mut copy) / CACHED as f64;
+    if copied { seconds } else { f64::NAN }
 }
 
 /// A single copy of few bytes, and a byte of a longer one: the mean of what the other core has just written, and of what this one has

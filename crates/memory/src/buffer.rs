@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::device::Device;
 use crate::shared::Keeper;
 use crate::small_copy::{SMALL, small_copy};
+use crate::vectors;
 
 /// What memory is made of: who may touch it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -273,7 +274,7 @@ impl Buffer {
         to.copy_by_device(0, self, at, len);
     }
 
-    /// Copies `bytes` to offset `at`.
+    /// Copies `bytes`, which most often another process has written, to offset `at`.
     #[inline(always)]
     pub fn write(&self, at: isize, bytes: &[u8]) {
         let Some(to) = self.host(at, bytes.len()) else { return self.write_device(at, bytes) };
@@ -281,7 +282,7 @@ impl Buffer {
         unsafe {
             match bytes.len() {
                 0..=SMALL => small_copy(bytes.as_ptr(), to, bytes.len()),
-                _ => std::ptr::copy(bytes.as_ptr(), to, bytes.len()),
+                _ => vectors::take(bytes.as_ptr(), to, bytes.len()),
             }
         }
     }
@@ -304,6 +305,21 @@ impl Buffer {
             match len {
                 0..=SMALL => small_copy(from, to, len),
                 _ => std::ptr::copy(from, to, len),
+            }
+        }
+    }
+
+    /// [`Buffer::copy_from`] of bytes that another process has written.
+    #[inline(always)]
+    pub fn take_from(&self, at: isize, from: &Buffer, from_at: isize, len: usize) {
+        let (Some(to), Some(from)) = (self.host(at, len), from.host(from_at, len)) else {
+            return self.copy_by_device(at, from, from_at, len);
+        };
+        // SAFETY: as in `copy_from`.
+        unsafe {
+            match len {
+                0..=SMALL => small_copy(from, to, len),
+                _ => vectors::take(from, to, len),
             }
         }
     }

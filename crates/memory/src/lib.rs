@@ -23,6 +23,7 @@ mod small_copy;
 mod socket;
 mod stats;
 mod sync;
+pub mod vectors;
 
 pub use bounce::{BOUNCE_BUFFER, bounce_buffers_left};
 pub use buffer::{Bounds, Buffer, HeapBuffer, MemoryKind, NoMemory};

@@ -132,6 +132,7 @@ fn boot(mut job: Job, mut client: Option<Client>, mut ports: Ports, shares_memor
         Some(text) => Profile::parse(text).map_err(|error| bad(settings::MACHINE, &error))?.0,
         None => Profile::default(),
     };
+    banyan_memory::vectors::choose(profile.prefers_vectors());
     let tuning = Tuning {
         model: Model::of(&profile, job.hosts()),
         overrides: overrides.map_err(|error| bad(settings::COLL, &error))?,

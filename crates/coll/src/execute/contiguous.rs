@@ -143,8 +143,10 @@ impl Operands for Contiguous<'_> {
     #[inline(always)]
     fn copy(&mut self, from: Piece, into: Piece) -> Tried<Self::UserReduction> {
         let ((base, at), (to, to_at)) = (self.at(from), self.at(into));
-        if base.address(at) != to.address(to_at) {
-            to.copy_from(to_at, base, at, into.len as usize);
+        match (from.buf, into.buf) {
+            (Buf::SharedScratch, Buf::Send | Buf::Recv) => to.take_from(to_at, base, at, into.len as usize),
+            _ if base.address(at) == to.address(to_at) => {}
+            _ => to.copy_from(to_at, base, at, into.len as usize),
         }
         Tried::Over
     }
