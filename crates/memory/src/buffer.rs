@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use crate::device::Device;
 use crate::shared::Keeper;
-use crate::small_copy::{SMALL, small_copy};
-use crate::vectors;
+use crate::{small_copy, vectors};
 
 /// What memory is made of: who may touch it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -256,13 +255,8 @@ impl Buffer {
     unsafe fn read_to(&self, at: isize, out: *mut u8, len: usize) {
         // SAFETY: by the caller.
         let Some(from) = self.host(at, len) else { return unsafe { self.read_device(at, out, len) } };
-        // SAFETY: `from` is valid for `len` bytes (checked bounds, promise of the maker), `out` by the caller. `copy` allows overlap.
-        unsafe {
-            match len {
-                0..=SMALL => small_copy(from, out, len),
-                _ => std::ptr::copy(from, out, len),
-            }
-        }
+        // SAFETY: `from` is valid for `len` bytes (checked bounds, promise of the maker), `out` by the caller.
+        unsafe { small_copy::copy(from, out, len) }
     }
 
     /// # Safety
@@ -279,12 +273,7 @@ impl Buffer {
     pub fn write(&self, at: isize, bytes: &[u8]) {
         let Some(to) = self.host(at, bytes.len()) else { return self.write_device(at, bytes) };
         // SAFETY: as in `read`, the other way round.
-        unsafe {
-            match bytes.len() {
-                0..=SMALL => small_copy(bytes.as_ptr(), to, bytes.len()),
-                _ => vectors::take(bytes.as_ptr(), to, bytes.len()),
-            }
-        }
+        unsafe { vectors::take(bytes.as_ptr(), to, bytes.len()) }
     }
 
     #[cold]
@@ -297,31 +286,28 @@ impl Buffer {
     /// Copies `len` bytes from offset `from_at` of `from` to offset `at`; the two may overlap.
     #[inline(always)]
     pub fn copy_from(&self, at: isize, from: &Buffer, from_at: isize, len: usize) {
-        let (Some(to), Some(from)) = (self.host(at, len), from.host(from_at, len)) else {
-            return self.copy_by_device(at, from, from_at, len);
-        };
-        // SAFETY: both ranges are checked against bounds that their makers promised.
-        unsafe {
-            match len {
-                0..=SMALL => small_copy(from, to, len),
-                _ => std::ptr::copy(from, to, len),
-            }
+        match self.of_host(at, from, from_at, len) {
+            // SAFETY: what `of_host` says.
+            Some((from, to)) => unsafe { small_copy::copy(from, to, len) },
+            None => self.copy_by_device(at, from, from_at, len),
         }
     }
 
     /// [`Buffer::copy_from`] of bytes that another process has written.
     #[inline(always)]
     pub fn take_from(&self, at: isize, from: &Buffer, from_at: isize, len: usize) {
-        let (Some(to), Some(from)) = (self.host(at, len), from.host(from_at, len)) else {
-            return self.copy_by_device(at, from, from_at, len);
-        };
-        // SAFETY: as in `copy_from`.
-        unsafe {
-            match len {
-                0..=SMALL => small_copy(from, to, len),
-                _ => vectors::take(from, to, len),
-            }
+        match self.of_host(at, from, from_at, len) {
+            // SAFETY: what `of_host` says.
+            Some((from, to)) => unsafe { vectors::take(from, to, len) },
+            None => self.copy_by_device(at, from, from_at, len),
         }
+    }
+
+    /// Where a copy reads and writes, both of which are valid for `len` bytes: checked against bounds that their makers promised. `None`
+    /// if either is a device's.
+    #[inline(always)]
+    fn of_host(&self, at: isize, from: &Buffer, from_at: isize, len: usize) -> Option<(*mut u8, *mut u8)> {
+        Some((from.host(from_at, len)?, self.host(at, len)?))
     }
 
     /// The copy of [`Buffer::copy_from`] where a device has to do it.

@@ -1,4 +1,4 @@
-//! [`small_copy`] and [`copy_short`]: copy a few bytes without a function call, which would cost more than the copy.
+//! [`copy`], [`small_copy`] and [`copy_short`]: copy a few bytes without a function call, which would cost more than the copy.
 
 /// The most bytes that [`small_copy`] copies.
 pub(crate) const SMALL: usize = 16;
@@ -18,6 +18,21 @@ pub(crate) unsafe fn small_copy(from: *const u8, to: *mut u8, len: usize) {
             2.. => ends::<u16>(from, to, len - 2),
             1 => to.write(from.read()),
             0 => {}
+        }
+    }
+}
+
+/// Copies so many bytes; the two stretches may overlap.
+///
+/// # Safety
+/// `from` is valid for reads of `len` bytes and `to` for writes.
+#[inline(always)]
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match len {
+            0..=SMALL => small_copy(from, to, len),
+            _ => std::ptr::copy(from, to, len),
         }
     }
 }

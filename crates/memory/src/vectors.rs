@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::small_copy;
+
 /// The C library copies less than this by vectors, too, bytes.
 const SHORTEST: usize = 4 << 10;
 /// Of more than this the copy is in no other core's cache, bytes: 1 MiB took as long by either way.
@@ -38,7 +40,7 @@ pub(crate) unsafe fn take(from: *const u8, to: *mut u8, len: usize) {
     unsafe {
         match len {
             SHORTEST..=LONGEST => take_long(from, to, len),
-            _ => std::ptr::copy(from, to, len),
+            _ => small_copy::copy(from, to, len),
         }
     }
 }
