@@ -417,7 +417,7 @@ impl P2p {
                     return self.half_over(id);
                 }
                 self.owe(message.peer, Reply::bare(Kind::Fin, message.sender, 0));
-                if in_place { self.received_all(id, &message) } else { self.all_here(id, &message) }
+                self.all_here(id, &message);
             }
         }
     }

@@ -171,9 +171,6 @@ impl P2p {
 
     pub(crate) fn send_replies(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
         let link = self.peers.at(peer, &mut self.credit_pool);
-        if link.replies.is_empty() {
-            return (0, false);
-        }
         let caps = port.caps(peer);
         let mut sent = 0;
         while let Some(&reply) = link.replies.front() {
@@ -354,10 +351,10 @@ impl P2p {
         (frames, false)
     }
 
-    /// Returns credit in a frame of its own, if that is due.
+    /// Returns credit, which is due, in a frame of its own.
     fn send_credit(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
         let link = self.peers.at(peer, &mut self.credit_pool);
-        if link.down.is_some() || !link.loan.is_due() {
+        if link.down.is_some() {
             return (0, false);
         }
         let caps = port.caps(peer);
