@@ -60,7 +60,11 @@ pub(crate) fn measure(before: Profile) -> Profile {
         let names =
             |parts: &[&str]| parts.iter().map(|part| format!("{distance}.{part}")).collect::<Vec<_>>();
         take(&names(&["line", "copy_byte", "vector_copy_byte"]), &mut || {
-            vec![line(cpus), others_copy(cpus), others_copy_by_vectors(cpus)]
+            let by_library = |from: &[u8], to: &mut [u8]| {
+                to.copy_from_slice(from);
+                true
+            };
+            vec![line(cpus), others_copy(cpus, by_library), others_copy(cpus, vectors::copy)]
         });
         if own {
             let mut single = (f64::NAN, f64::NAN);
@@ -131,6 +135,13 @@ fn timed(what: impl FnOnce()) -> f64 {
     let begin = Instant::now();
     what();
     begin.elapsed().as_secs_f64()
+}
+
+/// The seconds of what may fail; no number if it does.
+fn timed_if(what: impl FnOnce() -> bool) -> f64 {
+    let mut done = false;
+    let seconds = timed(|| done = what());
+    if done { seconds } else { f64::NAN }
 }
 
 fn system_call() -> f64 {
@@ -246,28 +257,17 @@ fn with_others(cpus: (u32, u32), mut what: impl FnMut(&[u8]) -> f64) -> f64 {
     beside(cpus, || baton.serve(write), mine)
 }
 
-fn others_copy(cpus: (u32, u32)) -> f64 {
+/// A byte copied of what the other core has just written, by `copy`.
+fn others_copy(cpus: (u32, u32), copy: fn(&[u8], &mut [u8]) -> bool) -> f64 {
     let mut to = vec![0; CACHED];
-    with_others(cpus, |from| timed(|| std::hint::black_box(&mut to).copy_from_slice(from))) / CACHED as f64
-}
-
-fn others_copy_by_vectors(cpus: (u32, u32)) -> f64 {
-    let mut to = vec![0; CACHED];
-    let mut copied = false;
-    let mut copy = |from: &[u8]| timed(|| copied = vectors::copy(from, std::hint::black_box(&mut to)));
-    let seconds = with_others(cpus, &mut copy) / CACHED as f64;
-    if copied { seconds } else { f64::NAN }
+    with_others(cpus, |from| timed_if(|| copy(from, std::hint::black_box(&mut to)))) / CACHED as f64
 }
 
 /// A single copy of few bytes, and a byte of a longer one: the mean of what the other core has just written, and of what this one has
 /// got before. Programs send either, and on some processors the latter takes half as long.
 fn single_copy(cpus: (u32, u32)) -> (f64, f64) {
     let mut to = vec![0; CACHED];
-    let mut of = |from: &[u8]| {
-        let mut got = false;
-        let seconds = timed(|| got = get(from, &mut to[..from.len()]));
-        if got { seconds } else { f64::NAN }
-    };
+    let mut of = |from: &[u8]| timed_if(|| get(from, &mut to[..from.len()]));
     let few = with_others(cpus, |from| of(&from[..SHORT]));
     let written = with_others(cpus, &mut of);
     let known = with_others(cpus, |from| of(from).min(of(from)));
