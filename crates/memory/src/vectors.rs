@@ -15,7 +15,7 @@ const LONGEST: usize = 256 << 10;
 
 static CHOSEN: AtomicBool = AtomicBool::new(false);
 
-/// From now on [`take`] copies by vectors, or not.
+/// From now on `take` copies by vectors, or not.
 pub fn choose(vectors: bool) {
     CHOSEN.store(vectors && are_there(), Ordering::Relaxed);
 }
