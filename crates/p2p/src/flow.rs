@@ -43,10 +43,10 @@ impl Flow {
     }
 
     /// A message of `len` bytes is over; with it so many of the peer were `under_way`. Gives the time of a byte, ns, in the stretch that
-    /// ended before it.
+    /// ended before it. The clock is read where the time makes a difference.
     pub(crate) fn over(
         &mut self,
-        now: u64,
+        clock: impl FnOnce() -> u64,
         of: (usize, Way, Traffic),
         len: u64,
         ready: Ready,
@@ -55,6 +55,12 @@ impl Flow {
         let same = of == self.of;
         self.window = self.window.max(under_way);
         let (window, pace) = (self.window, pace(of.0, of.2, self.window));
+        if same && of.2 == Traffic::BothWays && self.messages + 1 < pace.stretch {
+            // In the middle of a stretch, and all time counts.
+            (self.bytes, self.messages, self.passed) = (self.bytes + len, self.messages + 1, self.passed + 1);
+            return None;
+        }
+        let now = clock();
         let (at, alone) = match ready {
             // What a process does between the messages that it receives may be to send its own.
             _ if of.2 == Traffic::BothWays => (Some(0), None),
@@ -62,11 +68,13 @@ impl Flow {
             Ready::Late(at) => (Some(at), Some(2)),
             Ready::Unknown => (None, None),
         };
-        let together = at.is_some_and(|at| at < self.over);
+        let both = of.2 == Traffic::BothWays;
+        let together = both || at.is_some_and(|at| at < self.over);
         let mut stretch = None;
         if !(same && together) || self.messages >= pace.stretch {
             // A rest of a window says little, as it depends on where its bursts end.
-            let counts = self.messages >= self.alone.unwrap_or(pace.stretch / 2 + 1);
+            let most = if both { pace.stretch } else { pace.stretch / 2 + 1 };
+            let counts = self.messages >= self.alone.unwrap_or(most);
             let warm = self.messages == 1 || self.passed > pace.warm;
             if same && counts && warm {
                 stretch = Some((self.over - self.since) as f64 / self.bytes as f64);
@@ -106,7 +114,7 @@ mod tests {
                 for message in 1..=22 {
                     let now = start + 200 * u64::div_ceil(message, 4);
                     let ready = if late { Ready::Late(start) } else { Ready::At(start) };
-                    times.extend(flow.over(now, OF, 1 << 20, ready, 23 - message as u32));
+                    times.extend(flow.over(|| now, OF, 1 << 20, ready, 23 - message as u32));
                 }
             }
             let wrong = times
@@ -120,16 +128,16 @@ mod tests {
     #[test]
     fn one_message_at_a_time_counts_from_when_it_could_begin_unless_its_receive_came_late() {
         let mut flow = Flow::new(OF, 500);
-        assert_eq!(flow.over(700, OF, 100, Ready::At(600), 1), None);
-        assert_eq!(flow.over(950, OF, 100, Ready::Late(900), 1), Some(1.0));
-        assert_eq!(flow.over(1200, OF, 100, Ready::At(1000), 1), None);
-        assert_eq!(flow.over(1300, OF, 100, Ready::Unknown, 1), Some(2.0));
-        assert_eq!(flow.over(1500, OF, 100, Ready::At(1400), 1), None);
+        assert_eq!(flow.over(|| 700, OF, 100, Ready::At(600), 1), None);
+        assert_eq!(flow.over(|| 950, OF, 100, Ready::Late(900), 1), Some(1.0));
+        assert_eq!(flow.over(|| 1200, OF, 100, Ready::At(1000), 1), None);
+        assert_eq!(flow.over(|| 1300, OF, 100, Ready::Unknown, 1), Some(2.0));
+        assert_eq!(flow.over(|| 1500, OF, 100, Ready::At(1400), 1), None);
         // What another way left behind says nothing.
         let both = (6, Way::Both, Traffic::OneWay);
-        assert_eq!(flow.over(1600, both, 100, Ready::At(1450), 1), None);
-        assert_eq!(flow.over(1700, both, 100, Ready::At(1650), 1), None);
-        assert_eq!(flow.over(1800, both, 100, Ready::At(1750), 1), Some(0.5));
+        assert_eq!(flow.over(|| 1600, both, 100, Ready::At(1450), 1), None);
+        assert_eq!(flow.over(|| 1700, both, 100, Ready::At(1650), 1), None);
+        assert_eq!(flow.over(|| 1800, both, 100, Ready::At(1750), 1), Some(0.5));
     }
 
     /// A process receives all 16 messages of a window, 100 ns each, and then sends its own for as long: all of that counts.
@@ -141,7 +149,7 @@ mod tests {
         for window in 0..20 {
             for message in 1..=16 {
                 let now = 3200 * window + 100 * message;
-                times.extend(flow.over(now, read, 1 << 20, Ready::At(3200 * window), 17 - message as u32));
+                times.extend(flow.over(|| now, read, 1 << 20, Ready::At(3200 * window), 17 - message as u32));
             }
         }
         assert!(times.len() > 15, "{times:?}");
@@ -155,7 +163,7 @@ mod tests {
         let mut flow = Flow::new(OF, 1000);
         let late = |message: u64| Ready::Late(2000 + 100 * message);
         let times: Vec<_> =
-            (0..9).filter_map(|at| flow.over(2800 + at, both, 4 << 20, late(at), 4)).collect();
+            (0..9).filter_map(|at| flow.over(|| 2800 + at, both, 4 << 20, late(at), 4)).collect();
         assert_eq!(times, [807.0 / f64::from(32 << 20)]);
     }
 }

@@ -6,7 +6,7 @@ use crate::p2p::P2p;
 use crate::request::{Request, SendStep, State};
 
 impl P2p {
-    /// Takes back the memory that the peer needs no longer, and what the fabric has of sends to a peer that is gone.
+    /// Takes back the memory that the peer needs no longer; gives how many ranges.
     pub(crate) fn withdraw(&mut self, port: &mut impl Port, peer: Peer) -> usize {
         let link = self.peers.at(peer, &mut self.credit_pool);
         let mut done = 0;
@@ -19,6 +19,12 @@ impl P2p {
             }
             done += 1;
         }
+        done
+    }
+
+    /// Takes back what the fabric has of sends to a peer that is gone; gives of how many.
+    pub(crate) fn reclaim(&mut self, port: &mut impl Port, peer: Peer) -> usize {
+        let mut done = 0;
         while let Some(id) = self.peers.at(peer, &mut self.credit_pool).reclaims.pop() {
             port.reclaim(peer, Token(id));
             self.memory_free(id);

@@ -25,7 +25,7 @@ pub struct P2p {
     pub(crate) peers: Peers,
     pub(crate) credit_pool: CreditPool,
     pub(crate) pool: Pool,
-    /// Peers with [`Link::owes`]: [`P2p::progress`] goes through them.
+    /// Peers for which something is to be done: [`P2p::progress`] goes through them.
     pub(crate) work: VecDeque<Peer>,
     /// Peers that were lent more than the initial credit; the first is asked first to return it.
     pub(crate) borrowers: VecDeque<Peer>,
@@ -200,7 +200,8 @@ impl P2p {
             r.orphan && send.head.class == Class::Coll && matches!(send.step, SendStep::AwaitReply { .. })
         };
         let sending = |r: &Request| matches!(&r.state, State::Send(send) if !given_up(r, send));
-        !self.peers.iter().any(Link::owes_frames) && !self.requests.iter().any(|(_, r)| sending(r))
+        !self.peers.iter().any(|link| link.owed().more_than_credit())
+            && !self.requests.iter().any(|(_, r)| sending(r))
     }
 
     /// True if [`P2p::progress`] has something to send, or to try again (such as a frame that the fabric

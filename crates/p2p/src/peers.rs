@@ -76,6 +76,59 @@ pub(crate) struct Link {
     pub(crate) down: Option<Arc<str>>,
 }
 
+/// What may be to do for a peer, in the order in which it is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    Withdrawals,
+    Reclaims,
+    Reads,
+    Handed,
+    Staged,
+    Replies,
+    Held,
+    Envelopes,
+    Granted,
+    Credit,
+}
+
+impl Part {
+    const ALL: [Part; 10] = [
+        Part::Withdrawals,
+        Part::Reclaims,
+        Part::Reads,
+        Part::Handed,
+        Part::Staged,
+        Part::Replies,
+        Part::Held,
+        Part::Envelopes,
+        Part::Granted,
+        Part::Credit,
+    ];
+}
+
+/// What is to be done for a peer: a bit for each [`Part`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owed(u16);
+
+impl Owed {
+    #[inline]
+    pub(crate) fn anything(self) -> bool {
+        self.0 != 0
+    }
+
+    /// Whether there is anything but credit.
+    pub(crate) fn more_than_credit(self) -> bool {
+        self.0 & !(1 << Part::Credit as u16) != 0
+    }
+
+    /// The first part, of those after `last`.
+    #[inline]
+    pub(crate) fn after(self, last: Option<Part>) -> Option<Part> {
+        let later = last.map_or(u16::MAX, |last| u16::MAX << (last as u16 + 1));
+        Part::ALL.get((self.0 & later).trailing_zeros() as usize).copied()
+    }
+}
+
 /// An RTS that fragments may follow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenRts {
@@ -155,24 +208,22 @@ impl Link {
         (paid <= self.credit).then_some(paid)
     }
 
-    /// Whether something should leave for this peer.
+    /// What is to be done for this peer.
     #[inline]
-    pub(crate) fn owes(&self) -> bool {
-        self.owes_frames() || self.loan.is_due()
-    }
-
-    /// Whether something other than credit should leave for this peer.
-    #[inline]
-    pub(crate) fn owes_frames(&self) -> bool {
-        !(self.replies.is_empty()
-            && self.envelopes.is_empty()
-            && !self.ready
-            && self.reads.is_empty()
-            && self.granted.is_empty()
-            && self.staged.is_empty()
-            && self.handed.is_empty()
-            && self.withdrawals.is_empty()
-            && self.reclaims.is_empty())
+    pub(crate) fn owed(&self) -> Owed {
+        let bit = |part: Part, owes: bool| u16::from(owes) << part as u16;
+        Owed(
+            bit(Part::Withdrawals, !self.withdrawals.is_empty())
+                | bit(Part::Reclaims, !self.reclaims.is_empty())
+                | bit(Part::Reads, !self.reads.is_empty())
+                | bit(Part::Handed, !self.handed.is_empty())
+                | bit(Part::Staged, !self.staged.is_empty())
+                | bit(Part::Replies, !self.replies.is_empty())
+                | bit(Part::Held, self.ready)
+                | bit(Part::Envelopes, !self.envelopes.is_empty())
+                | bit(Part::Granted, !self.granted.is_empty())
+                | bit(Part::Credit, self.loan.is_due()),
+        )
     }
 
     /// Sends a frame with this body, and the credit that is owed.

@@ -53,6 +53,14 @@ fn device_moves(port: &mut impl Port, link: &Link, total: u64) -> DeviceMoves {
     }
 }
 
+/// What leaves right after an RTS.
+pub(crate) enum Follows {
+    /// Fragments of the message, as many as may.
+    Fragments,
+    /// The peer reads the message, or writes its own memory.
+    Nothing,
+}
+
 impl P2p {
     /// Sends the RTS of a message, which says whether the whole message follows, or where it can be read.
     pub(crate) fn send_rts(
@@ -61,14 +69,14 @@ impl P2p {
         peer: Peer,
         id: u64,
         caps: &Caps,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Follows, Refusal> {
         let Some(Request { state: State::Send(send), .. }) = self.requests.get_mut(id) else {
             debug_assert!(false, "the caller has just found the send under way");
-            return Ok(());
+            return Ok(Follows::Nothing);
         };
         let Send { head, data, step: SendStep::AwaitRoom { sync, region }, .. } = send else {
             debug_assert!(false, "an RTS leaves once");
-            return Ok(());
+            return Ok(Follows::Nothing);
         };
         let link = self.peers.at(peer, &mut self.credit_pool);
         let (total, window) = (data.len(), self.credit_pool.window());
@@ -132,6 +140,6 @@ impl P2p {
         self.stats.eager += u64::from(pushed);
         self.stats.rendezvous += u64::from(!starved && !pushed);
         self.stats.starved += u64::from(starved);
-        Ok(())
+        Ok(if told.is_some() { Follows::Nothing } else { Follows::Fragments })
     }
 }

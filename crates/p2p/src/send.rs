@@ -4,13 +4,14 @@ use std::mem::MaybeUninit;
 
 use banyan_datatype::Data;
 use banyan_memory::DeviceFailure;
-use banyan_transport::{Caps, Head, Kinds, Order, Peer, Port, Refusal, Sent, Token};
+use banyan_transport::{Caps, Class, Head, Kinds, Order, Peer, Port, Refusal, Sent, Token};
 
 use crate::credit;
 use crate::p2p::{P2p, list};
 use crate::payload;
-use crate::peers::Link;
+use crate::peers::{Link, Part};
 use crate::request::{self, Granted, Request, Send, SendStep, State};
+use crate::rts::Follows;
 use crate::slab::Slab;
 use crate::staging::{self, Next, Outgoing};
 use crate::types::{Mode, ReqId, SendArgs, Stats};
@@ -29,6 +30,17 @@ const BURST: usize = 64;
 pub(crate) const ID: usize = 8;
 /// Why a peer is gone that a fabric refused as down.
 const LOST: &str = "the fabric has lost it";
+
+/// What has become of a message in the call that starts it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tried {
+    /// Others are before it, or it waits for its receiver.
+    Nothing,
+    /// It may not go eagerly.
+    NotEager,
+    /// The fabric has refused it.
+    Refused(Refusal),
+}
 
 impl P2p {
     /// Sends a message with a tag (MPI 5.0, 3.4 and 3.7): at once and whole, if nothing is before it and it may be eager;
@@ -65,18 +77,18 @@ impl P2p {
         let link = self.peers.at(peer, &mut self.credit_pool);
         // `&` has all of it looked at, which takes less time than a branch for each.
         let first = link.down.is_none() & link.envelopes.is_empty() & link.held.is_empty();
-        let mut refused = None;
+        let mut tried = Tried::Nothing;
         if mode != Mode::Sync && first {
-            match send_eager(port, link, &mut self.stats, &head, data) {
+            tried = match send_eager(port, link, &mut self.stats, &head, data) {
                 Some(Ok(())) => return None,
-                Some(Err(refusal)) => refused = Some(refusal),
-                None => {}
+                Some(Err(refusal)) => Tried::Refused(refusal),
+                None => Tried::NotEager,
             }
         }
-        Some(self.start_pending(port, peer, head, data, mode, refused))
+        Some(self.start_pending(port, peer, head, data, mode, tried))
     }
 
-    /// Makes a request of a message that was not sent at once: the fabric has `refused` it, or nothing was tried.
+    /// Makes a request of a message that was not sent at once.
     #[cold]
     fn start_pending(
         &mut self,
@@ -85,9 +97,9 @@ impl P2p {
         head: Head,
         data: &Data,
         mode: Mode,
-        refused: Option<Refusal>,
+        tried: Tried,
     ) -> ReqId {
-        if refused == Some(Refusal::Down) {
+        if tried == Tried::Refused(Refusal::Down) {
             self.peer_down(peer, LOST);
         }
         if let Some(cause) = &self.peers.at(peer, &mut self.credit_pool).down {
@@ -106,15 +118,24 @@ impl P2p {
         let id =
             self.requests.insert(Request::new(State::Send(Send { peer, head, data: kept, lent: 0, step })));
         let link = self.peers.at(peer, &mut self.credit_pool);
-        link.envelopes.push_back(id);
-        if refused.is_some() {
-            self.stats.busy += 1;
-        } else if link.envelopes.len() == 1 {
-            self.send_envelopes(port, peer);
+        let may_announce = head.class != Class::P2p || link.may_announce(self.credit_pool.window());
+        if tried == Tried::NotEager && may_announce && !staging::is_staged(data) {
+            let announced = self.announce(port, peer, id, &port.caps(peer));
+            self.has_left(peer, announced);
+            if announced == Err(Refusal::Busy) {
+                self.peers.at(peer, &mut self.credit_pool).envelopes.push_back(id);
+            }
+        } else {
+            link.envelopes.push_back(id);
+            if let Tried::Refused(_) = tried {
+                self.stats.busy += 1;
+            } else if link.envelopes.len() == 1 {
+                self.send_envelopes(port, peer);
+            }
         }
         // The peer is listed only if work remains: listed work disables the receive bypass.
         let link = self.peers.at(peer, &mut self.credit_pool);
-        if link.owes() {
+        if link.owed().anything() {
             list(&mut self.work, link);
         }
         ReqId(id)
@@ -136,35 +157,34 @@ impl P2p {
             self.peers.at(peer, &mut self.credit_pool).listed = false;
             done += self.flush(port, peer);
             let link = self.peers.at(peer, &mut self.credit_pool);
-            if link.owes() {
+            if link.owed().anything() {
                 list(&mut self.work, link);
             }
         }
         done
     }
 
-    /// Sends what is owed to one peer, until the fabric refuses.
-    pub(crate) fn flush<P: Port>(&mut self, port: &mut P, peer: Peer) -> usize {
-        let mut done = self.withdraw(port, peer);
-        done += self.start_reads(port, peer) + self.take_handed(port, peer) + self.await_devices(peer);
-        // Most peers are owed one thing, and each call for nothing would cost as much as to look.
-        type Part<P> = (fn(&Link) -> bool, fn(&mut P2p, &mut P, Peer) -> (usize, bool));
-        let parts: [Part<P>; 5] = [
-            (|link| !link.replies.is_empty(), Self::send_replies),
-            (|link| link.ready, Self::send_held),
-            (|link| !link.envelopes.is_empty(), Self::send_envelopes),
-            (|link| !link.granted.is_empty(), Self::send_granted),
-            (|link| link.loan.is_due(), Self::send_credit),
-        ];
-        for (owes, part) in parts {
-            if !owes(self.peers.at(peer, &mut self.credit_pool)) {
-                continue;
-            }
-            let (sent, refused) = part(self, port, peer);
-            done += sent;
+    /// Does what is to be done for one peer, until the fabric refuses a frame.
+    pub(crate) fn flush(&mut self, port: &mut impl Port, peer: Peer) -> usize {
+        let (mut done, mut last) = (0, None);
+        while let Some(part) = self.peers.at(peer, &mut self.credit_pool).owed().after(last) {
+            let (some, refused) = match part {
+                Part::Withdrawals => (self.withdraw(port, peer), false),
+                Part::Reclaims => (self.reclaim(port, peer), false),
+                Part::Reads => (self.start_reads(port, peer), false),
+                Part::Handed => (self.take_handed(port, peer), false),
+                Part::Staged => (self.await_devices(peer), false),
+                Part::Replies => self.send_replies(port, peer),
+                Part::Held => self.send_held(port, peer),
+                Part::Envelopes => self.send_envelopes(port, peer),
+                Part::Granted => self.send_granted(port, peer),
+                Part::Credit => self.send_credit(port, peer),
+            };
+            done += some;
             if refused {
                 break;
             }
+            last = Some(part);
         }
         done
     }
@@ -203,7 +223,13 @@ impl P2p {
 
     /// Sends the envelope of `id`; false if the fabric is full, or has lost the peer, which is down then.
     pub(crate) fn try_envelope(&mut self, port: &mut impl Port, peer: Peer, id: u64) -> bool {
-        match self.send_envelope(port, peer, id) {
+        let sent = self.send_envelope(port, peer, id);
+        self.has_left(peer, sent)
+    }
+
+    /// Whether something has left for the peer, which is down otherwise if the fabric has lost it.
+    fn has_left(&mut self, peer: Peer, sent: Result<(), Refusal>) -> bool {
+        match sent {
             Ok(()) => return true,
             Err(Refusal::Busy) => self.stats.busy += 1,
             Err(Refusal::Down) => self.peer_down(peer, LOST),
@@ -247,8 +273,7 @@ impl P2p {
             }
         };
         let Some(paid) = paid else {
-            self.send_rts(port, peer, id, &caps)?;
-            return self.push(port, peer, id, &caps);
+            return self.announce(port, peer, id, &caps);
         };
         let head = Head { kind: Kind::EagerSync as u8, ..send.head };
         let (data, len) = (&send.data, ID + send.data.len() as usize);
@@ -262,6 +287,14 @@ impl P2p {
             send.step = SendStep::AwaitReply { region, staged: None, sent: 0, counted: false };
         }
         Ok(())
+    }
+
+    /// Sends the RTS of `id`, and the fragments that may follow.
+    fn announce(&mut self, port: &mut impl Port, peer: Peer, id: u64, caps: &Caps) -> Result<(), Refusal> {
+        match self.send_rts(port, peer, id, caps)? {
+            Follows::Fragments => self.push(port, peer, id, caps),
+            Follows::Nothing => Ok(()),
+        }
     }
 
     /// Sends the fragments that follow the RTS of `id`: all of the message, or as much as the fabric and the credit allow.

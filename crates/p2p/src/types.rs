@@ -50,6 +50,14 @@ impl Choice {
         }
     }
 
+    /// The time, ns; 0 where nothing is measured.
+    pub(crate) fn now(&self) -> u64 {
+        match self {
+            Choice::Fixed(_) => 0,
+            Choice::Measured { clock, .. } => clock(),
+        }
+    }
+
     pub(crate) fn me(&self) -> Option<Peer> {
         match self {
             Choice::Fixed(_) => None,
