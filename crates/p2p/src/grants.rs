@@ -29,6 +29,11 @@ fn first_written(message: &Matched, way: Way) -> Option<u64> {
     }
 }
 
+/// Whether the sender is to write some of a message.
+pub(crate) fn is_granted(message: &Matched, way: Way) -> bool {
+    first_written(message, way).is_some()
+}
+
 impl P2p {
     /// Receive `id` is about to read its message: grants the sender what it is to write instead. True if that is all.
     pub(crate) fn grant(&mut self, port: &mut impl Port, id: u64) -> bool {

@@ -5,6 +5,7 @@ use banyan_memory::{Buffer, DeviceFailure, HeapBuffer};
 use banyan_transport::{Class, DeviceMoves, Kinds, Outcome, Peer, Port, Remote, Token, Transfer};
 
 use crate::credit;
+use crate::grants;
 use crate::p2p::{P2p, list, wide_tag};
 use crate::payload;
 use crate::peers::RtsOwner;
@@ -23,7 +24,7 @@ const PIECE: u64 = 256 << 10;
 const LONGEST_WAITED: usize = 32 << 10;
 
 /// Bytes that are read from a peer's memory before anybody looks again at what it has sent.
-const TURN: u64 = 64 << 10;
+const TURN: u64 = 128 << 10;
 
 /// Which messages a receive matches, tagged or keyed.
 struct Criteria {
@@ -297,9 +298,13 @@ impl P2p {
     /// the next call: what the peer sends meanwhile may be an answer, or a request that it waits for.
     pub(crate) fn start_reads(&mut self, port: &mut impl Port, peer: Peer) -> usize {
         let (mut started, mut bytes) = (0, 0);
-        while bytes < TURN
-            && let Some(id) = self.peers.at(peer, &mut self.credit_pool).reads.pop_front()
-        {
+        while bytes < TURN {
+            let (together, len) = self.read_together(port, peer, TURN - bytes);
+            (started, bytes) = (started + together, bytes + len);
+            if together > 0 {
+                continue;
+            }
+            let Some(id) = self.peers.at(peer, &mut self.credit_pool).reads.pop_front() else { break };
             started += 1;
             if self.is_read_full(id) {
                 self.peers.at(peer, &mut self.credit_pool).reads.push_front(id);
@@ -322,6 +327,32 @@ impl P2p {
             }
         }
         started
+    }
+
+    /// Reads several messages of a peer together, up to the one that makes it `most` bytes; gives how many messages, and how many bytes. None if
+    /// only one is next, or if what is next has its own way.
+    fn read_together(&mut self, port: &mut impl Port, peer: Peer, most: u64) -> (usize, u64) {
+        let link = self.peers.at(peer, &mut self.credit_pool);
+        if link.reads.len() < 2 {
+            return (0, 0);
+        }
+        let (requests, mut bytes) = (&self.requests, 0);
+        let mut gets = link.reads.iter().map_while(|&id| {
+            let get = requests.get(id).filter(|_| bytes < most).and_then(read_by_itself)?;
+            bytes += get.0.len;
+            Some(get)
+        });
+        let together = port.get_together(peer, &mut gets);
+        for _ in 0..together {
+            let Some(id) = self.peers.at(peer, &mut self.credit_pool).reads.pop_front() else { break };
+            if let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id)
+                && let RecvStep::AwaitRead(read) = &mut recv.step
+            {
+                read.reading = read.end - read.done;
+            }
+            self.read_over(id, Outcome::Done);
+        }
+        (together, if together > 0 { bytes } else { 0 })
     }
 
     /// Reads the message of receive `id`, or the next piece of it; gives how many bytes, too.
@@ -466,4 +497,19 @@ impl P2p {
         }
         waiting
     }
+}
+
+/// What is to be read for a receive, and the memory for it, if that is host memory in one piece and nobody else has a part in it.
+fn read_by_itself(request: &Request) -> Option<(Remote, Buffer)> {
+    let Request { state: State::Recv(recv), .. } = request else { return None };
+    let RecvStep::AwaitRead(read) = &recv.step else { return None };
+    let Read { message, region: (addr, key), device: false, way, end, rest: None, done, .. } = &**read else {
+        return None;
+    };
+    let (memory, start) = recv.data.piece().filter(|(memory, _)| Kinds::of(memory.kind()) == Kinds::HOST)?;
+    if grants::is_granted(message, *way) {
+        return None;
+    }
+    let remote = Remote { addr: addr.wrapping_add(*done), len: end - done, key: *key };
+    Some((remote, memory.slice(start + *done as isize, remote.len as usize)))
 }

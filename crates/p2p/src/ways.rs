@@ -138,7 +138,7 @@ pub(crate) struct Pace {
 /// How messages of a class are measured of which up to `window` are under way together. Both ways, whole windows: a process may receive
 /// all of one before it sends its own.
 pub(crate) fn pace(class: usize, traffic: Traffic, window: u32) -> Pace {
-    let most = (WINDOW_BYTES / SHORTEST >> class).clamp(1, 128) as u32;
+    let most = ((WINDOW_BYTES / SHORTEST) >> class).clamp(1, 128) as u32;
     let warm = window.min(most);
     let stretch = match traffic {
         Traffic::BothWays => warm.max(4),

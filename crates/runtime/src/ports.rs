@@ -524,6 +524,10 @@ impl Port for Ports {
         self.by(peer).map_or(Transfer::Impossible, |fabric| fabric.get(peer, remote, local, token))
     }
 
+    fn get_together(&mut self, peer: Peer, gets: &mut dyn Iterator<Item = (Remote, Buffer)>) -> usize {
+        self.by(peer).map_or(0, |fabric| fabric.get_together(peer, gets))
+    }
+
     fn device_moves(&mut self, peer: Peer) -> DeviceMoves {
         self.by(peer).map_or(DeviceMoves::Never, |fabric| fabric.device_moves(peer))
     }

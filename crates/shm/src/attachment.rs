@@ -282,6 +282,41 @@ impl Attachment {
         Transfer::Done
     }
 
+    /// Reads several ranges that `rank` registered, each into its buffer, by one call of the system; gives how many, or 0 if not all of them
+    /// could be read.
+    pub(crate) fn read_together(&self, rank: u32, gets: &mut dyn Iterator<Item = (Remote, Buffer)>) -> usize {
+        if self.read_path(rank) != ReadPath::Syscall {
+            return 0;
+        }
+        let identity = &self.block(rank).identity;
+        let key = identity.key.load(Ordering::Relaxed);
+        let valid =
+            || identity.present.load(Ordering::Acquire) == 1 && identity.key.load(Ordering::Relaxed) == key;
+        let (mut remote, mut local) = ([part(0, 0); PARTS], [part(0, 0); PARTS]);
+        let (mut count, mut bytes) = (0, 0);
+        for (there, here) in gets.take(PARTS) {
+            assert_eq!(there.len, here.len() as u64, "a transfer takes all of its buffer");
+            if there.key != key {
+                return 0;
+            }
+            remote[count] = part(there.addr, here.len());
+            local[count] = part(here.ptr(here.lo(), here.len()) as u64, here.len());
+            (count, bytes) = (count + 1, bytes + here.len());
+        }
+        let pid = identity.pid.load(Ordering::Relaxed);
+        // SAFETY: the parts are checked against the bounds of buffers that may be written.
+        let read = || unsafe { system::copy_process(pid, &remote[..count], &local[..count], false) };
+        let all = valid() && read().is_ok_and(|read| read == bytes);
+        // As in `transfer`.
+        fence(Ordering::Acquire);
+        if !(all && valid()) {
+            return 0;
+        }
+        self.counters.reads.fetch_add(count as u64, Ordering::Relaxed);
+        self.counters.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        count
+    }
+
     /// Reads memory of another process, as much as `into` has; false if that is not possible.
     pub(crate) fn read_bytes(&self, rank: u32, addr: u64, into: &Buffer) -> bool {
         let remote = Remote { addr, len: into.len() as u64, key: 0 };
@@ -324,9 +359,9 @@ impl Attachment {
         }
         let (pid, at) = (id.pid.load(Ordering::Relaxed), id.probe_at.load(Ordering::Relaxed));
         let mut word = 0u64;
-        let local = [libc::iovec { iov_base: (&raw mut word).cast(), iov_len: 8 }];
+        let (there, local) = ([part(at, 8)], [part(&raw mut word as u64, 8)]);
         // SAFETY: 8 bytes of our own.
-        let got = unsafe { system::copy_process(pid, at, &local, false) };
+        let got = unsafe { system::copy_process(pid, &there, &local, false) };
         let right = got.is_ok_and(|n| n == 8) && word == id.probe.load(Ordering::Relaxed);
         if right { ReadPath::Syscall } else { ReadPath::Refused }
     }
@@ -339,9 +374,11 @@ impl Attachment {
         let mut done = 0;
         while done < remote.len as usize {
             let (parts, count) = batch(local, done);
-            let at = remote.addr + done as u64;
+            let parts = &parts[..count];
+            let len = parts.iter().map(|part| part.iov_len).sum();
+            let there = [part(remote.addr + done as u64, len)];
             // SAFETY: the parts are checked against the bounds of buffers that may be read and written.
-            match unsafe { system::copy_process(pid, at, &parts[..count], way == Way::Write) } {
+            match unsafe { system::copy_process(pid, &there, parts, way == Way::Write) } {
                 Ok(got) if got > 0 => done += got,
                 Ok(_) => return false,
                 Err(error) => {
@@ -403,17 +440,21 @@ const PARTS: usize = 16;
 /// Most bytes of one part.
 const MOST: usize = 1 << 30;
 
+/// So many bytes from `addr` on, here or there, as the system wants them named.
+fn part(addr: u64, len: usize) -> libc::iovec {
+    libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len }
+}
+
 /// The parts of `local` for the next system call, from byte `skip` of all of them on, and how many parts these are.
 fn batch(local: &[Buffer], mut skip: usize) -> ([libc::iovec; PARTS], usize) {
-    let mut parts = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PARTS];
+    let mut parts = [part(0, 0); PARTS];
     let mut count = 0;
     for buffer in local {
         let before = skip.min(buffer.len());
         skip -= before;
         let len = (buffer.len() - before).min(MOST);
         if len > 0 {
-            let iov_base = buffer.ptr(buffer.lo() + before as isize, len).cast();
-            parts[count] = libc::iovec { iov_base, iov_len: len };
+            parts[count] = part(buffer.ptr(buffer.lo() + before as isize, len) as u64, len);
             count += 1;
         }
         // The rest of a longer buffer comes before the next one.

@@ -386,6 +386,10 @@ impl Port for Shm {
         }
     }
 
+    fn get_together(&mut self, peer: Peer, gets: &mut dyn Iterator<Item = (Remote, Buffer)>) -> usize {
+        self.peers.index(peer).map_or(0, |index| self.attachment.read_together(index as u32, gets))
+    }
+
     fn put(&mut self, peer: Peer, remote: Remote, local: &[Buffer], _token: Token) -> Transfer {
         match self.peers.index(peer) {
             Some(index) => self.attachment.transfer(index as u32, remote, local, Way::Write),

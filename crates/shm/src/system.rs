@@ -89,27 +89,21 @@ fn scheduling() -> Option<libc::sched_attr> {
     (done == 0).then_some(now)
 }
 
-/// Copies the bytes from `addr` on of process `pid` to the `local` parts, one after the other, or the other way around if it
-/// `writes`, as far as one call gets.
+/// Copies the `remote` parts of process `pid`, one after the other, to the `local` ones, or the other way around if it `writes`, as
+/// far as one call gets.
 ///
 /// # Safety
 /// The parts are valid for writes (and for reads, if it writes).
 pub(crate) unsafe fn copy_process(
     pid: u32,
-    addr: u64,
+    remote: &[libc::iovec],
     local: &[libc::iovec],
     writes: bool,
 ) -> io::Result<usize> {
-    let len = local.iter().map(|part| part.iov_len).sum();
-    let remote = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len };
-    let (parts, count) = (local.as_ptr(), local.len() as libc::c_ulong);
-    // SAFETY: the local parts are the caller's promise; the kernel checks the remote range.
-    let copied = unsafe {
-        match writes {
-            false => libc::process_vm_readv(pid as libc::pid_t, parts, count, &remote, 1, 0),
-            true => libc::process_vm_writev(pid as libc::pid_t, parts, count, &remote, 1, 0),
-        }
-    };
+    let copy = if writes { libc::process_vm_writev } else { libc::process_vm_readv };
+    let [locals, remotes] = [local, remote].map(|parts| (parts.as_ptr(), parts.len() as libc::c_ulong));
+    // SAFETY: the local parts are the caller's promise; the kernel checks the remote ones.
+    let copied = unsafe { copy(pid as libc::pid_t, locals.0, locals.1, remotes.0, remotes.1, 0) };
     if copied >= 0 { Ok(copied as usize) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -8,8 +8,8 @@ use banyan_transport::{Access, Fabric, Kinds, Peer, Port, Token, Transfer, confo
 use common::{crowded, fresh, without};
 
 banyan_transport::conformance!(plain, |n| conformance::without_cards(fresh(n, SingleCopy::Auto)));
-banyan_transport::conformance!(by_syscall, |n| fresh(n, SingleCopy::Syscall); reads, puts, two_threads);
-banyan_transport::conformance!(rings_only, |n| fresh(n, SingleCopy::Off); reads, puts, in_order_once_and_whole);
+banyan_transport::conformance!(by_syscall, |n| fresh(n, SingleCopy::Syscall); reads, reads_together, puts, two_threads);
+banyan_transport::conformance!(rings_only, |n| fresh(n, SingleCopy::Off); reads, reads_together, puts, in_order_once_and_whole);
 banyan_transport::conformance!(fencing, |n| crowded(n, true); interleavings, many_peers, two_threads, sleep_misses_nothing);
 banyan_transport::conformance!(expedited, |n| crowded(n, false); interleavings, many_peers, two_threads, sleep_misses_nothing);
 
@@ -65,6 +65,7 @@ fn writing_refused() {
         assert_eq!(all[0].get(Peer(1), remote, &local, Token(1)) == Transfer::Done, readable);
         conformance::puts(&|n| fresh(n, SingleCopy::Syscall));
         conformance::reads(&|n| fresh(n, SingleCopy::Syscall));
+        conformance::reads_together(&|n| fresh(n, SingleCopy::Syscall));
     });
 }
 

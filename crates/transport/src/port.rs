@@ -356,6 +356,12 @@ pub trait Port {
     /// together have the same length.
     fn get(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer;
 
+    /// Reads several ranges, each into the memory beside it, as [`Port::get`] would one after the other, where one call of the system does
+    /// for all of them; gives how many, from the first one on, are there. 0: each is to be read by itself; a fabric without such a call asks for none.
+    fn get_together(&mut self, _peer: Peer, _gets: &mut dyn Iterator<Item = (Remote, Buffer)>) -> usize {
+        0
+    }
+
     /// Whether [`Port::register`] may take memory of a device, and [`Port::get`] and [`Port::put`] may have to do with some. It is in [`Caps`] where
     /// a fabric does that for all devices; here it depends on the memory, so that each call may refuse.
     fn device_moves(&mut self, _peer: Peer) -> DeviceMoves {

@@ -38,6 +38,7 @@ fn transfers_end_in_every_way() {
         for refuse_once_in in [0, 2] {
             let options = Options { get: how, put: how, atomics: how, refuse_once_in, ..Options::default() };
             conformance::reads(&|n| ends(n, options.clone()));
+            conformance::reads_together(&|n| ends(n, options.clone()));
             conformance::puts(&|n| ends(n, options.clone()));
             conformance::atomics(&|n| ends(n, options.clone()));
         }

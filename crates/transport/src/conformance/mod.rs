@@ -18,7 +18,7 @@ use banyan_memory::{Buffer, HeapBuffer, SimulatedDevice};
 pub use contact::{business_cards, down, gone_before_contact, introduced, without_cards};
 pub use handovers::handovers;
 pub use lent::memory_is_lent_until_told;
-pub use one_sided::{atomics, puts, reads};
+pub use one_sided::{atomics, puts, reads, reads_together};
 pub use sleeps::{
     a_sleep_on_the_descriptor_misses_nothing, polls_only_when_woken, sleep_ends_at_the_deadline,
     sleep_misses_nothing,
@@ -36,8 +36,8 @@ macro_rules! conformance {
             use super::*;
             #[test] fn business_cards() { $crate::conformance::business_cards(&$strangers); }
             $crate::conformance!(all, |n| $crate::conformance::introduced(($strangers)(n)); in_order_once_and_whole, back_pressure,
-                many_peers, interleavings, two_threads, memory_is_lent_until_told, handovers, reads, puts, atomics, sleep_misses_nothing,
-                a_sleep_on_the_descriptor_misses_nothing, sleep_ends_at_the_deadline, polls_only_when_woken, unsent);
+                many_peers, interleavings, two_threads, memory_is_lent_until_told, handovers, reads, reads_together, puts, atomics,
+                sleep_misses_nothing, a_sleep_on_the_descriptor_misses_nothing, sleep_ends_at_the_deadline, polls_only_when_woken, unsent);
         }
     };
     ($name:ident, $factory:expr; $($test:ident),+) => {
@@ -59,6 +59,7 @@ pub fn run<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
     memory_is_lent_until_told(make);
     handovers(make);
     reads(make);
+    reads_together(make);
     puts(make);
     atomics(make);
     sleep_misses_nothing(make);

@@ -47,6 +47,37 @@ pub(super) fn reads_between<F: Fabric>(ends: &mut [F], of: usize) {
     }
 }
 
+/// Reads of several ranges at once: as many as the fabric says are there, and nothing beside all of them is written. None of what was revoked.
+pub fn reads_together<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
+    let (mut ends, peer) = (make(2), Peer(1));
+    let (source, bytes) = filled(10);
+    let target = HeapBuffer::zeroed(BYTES);
+    let mut random = Random::new(11);
+    for round in 0..200 {
+        let Range { at, to, len, .. } = Range::any(&mut random, round);
+        let Some(whole) = register(&mut ends[1], &source.slice(at as isize, len), Access::Read) else {
+            return;
+        };
+        let mut addr = whole.addr;
+        let mut part = |local: Buffer| {
+            let remote = Remote { addr, len: local.len() as u64, key: whole.key };
+            addr += remote.len;
+            (remote, local)
+        };
+        let gets: Vec<_> = pieces(&mut random, &target, to, len).into_iter().map(&mut part).collect();
+        let mut expected = contents(&target);
+        let read = ends[0].get_together(peer, &mut gets.iter().cloned());
+        let end = to + gets[..read].iter().map(|(_, local)| local.len()).sum::<usize>();
+        expected[to..end].copy_from_slice(&bytes[at..at + end - to]);
+        let found = contents(&target);
+        assert!(found[..end] == expected[..end], "{read} of {} reads, round {round}", gets.len());
+        assert!(found[to + len..] == expected[to + len..], "beside the reads of round {round}");
+        ends[1].revoke(Peer(0), whole);
+        let read = ends[0].get_together(peer, &mut gets.iter().take(usize::from(len > 0)).cloned());
+        assert_eq!(read, 0, "revoked, round {round}");
+    }
+}
+
 /// Puts, like [`reads`] the other way around; a local completion comes once, and not after the end.
 pub fn puts<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
     puts_between(&mut make(2), 1);

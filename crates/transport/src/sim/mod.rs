@@ -350,6 +350,21 @@ impl Port for SimFabric {
         self.start(peer, remote, Action::Get(local.to_vec()), token)
     }
 
+    fn get_together(&mut self, peer: Peer, gets: &mut dyn Iterator<Item = (Remote, Buffer)>) -> usize {
+        let mut state = self.shared.lock();
+        let Options { get, clock, .. } = &state.options;
+        let at_once = matches!(get, OneSided::AtOnce | OneSided::Mixed) && clock.is_none();
+        if !at_once || state.random.once_in(2) {
+            return 0;
+        }
+        let read = |(remote, local): (Remote, Buffer)| {
+            let (action, peer) = (Action::Get(vec![local]), peer.0 as usize);
+            let pending = Pending { due: 0, token: Token(0), peer, remote, action, possible: true };
+            state.perform(self.me, &pending)
+        };
+        gets.map_while(read).count()
+    }
+
     fn device_moves(&mut self, _peer: Peer) -> DeviceMoves {
         if self.shared.lock().options.moves_devices { DeviceMoves::ByNetwork } else { DeviceMoves::Never }
     }
