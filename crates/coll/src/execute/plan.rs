@@ -65,14 +65,17 @@ impl Compiled {
         if algorithm.needs == Needs::Messages || shape.ranks > RANKS || rounds > ROUNDS {
             return None;
         }
-        let (mut round, mut steps) = (Round::default(), vec![]);
+        let (mut round, mut spans) = (Round::default(), vec![]);
         for index in 0..rounds {
             round.begin(index);
             (algorithm.round)(shape, index, &mut round);
             for step in &round.steps {
-                steps.push(compile(step, shape.unit, &mut piece)?);
+                spans.push(*step);
             }
         }
+        let strips = in_strips(&spans, shape.unit);
+        let steps: Vec<_> =
+            strips.iter().map(|step| compile(step, shape.unit, &mut piece)).collect::<Option<_>>()?;
         let exposes = |step: &Step<Piece>| matches!(step, Step::Publish { form: Form::Exposed, .. });
         let combines = |step: &Step<Piece>| matches!(step, Step::GetReduce { .. });
         if steps.is_empty() || steps.iter().any(exposes) && steps.iter().any(combines) {
@@ -89,6 +92,50 @@ impl Compiled {
     }
 }
 
+/// Bytes that copies and sums which follow each other work on at a time: they stay in the first cache of a core meanwhile.
+const STRIP: u64 = 8 << 10;
+
+/// The same steps, but copies and sums that work on the same data one after the other do so strip by strip.
+fn in_strips(steps: &[Step], unit: u64) -> Vec<Step> {
+    let most = (STRIP / unit.max(1)).max(1);
+    let mut strips = Vec::with_capacity(steps.len());
+    for group in steps.chunk_by(goes_on) {
+        let len = operands(&group[0]).map_or(0, |[from, _]| from.len);
+        if group.len() == 1 || !group.iter().all(|step| group.iter().all(|other| keeps_pace(step, other))) {
+            strips.extend_from_slice(group);
+            continue;
+        }
+        for at in (0..len).step_by(most as usize) {
+            let strip = |span: Span| Some(Span { at: span.at + at, len: most.min(len - at), ..span });
+            strips.extend(group.iter().filter_map(|step| step.over(1, strip)));
+        }
+    }
+    strips
+}
+
+/// What a copy or a sum reads, and where it writes.
+fn operands(step: &Step) -> Option<[Span; 2]> {
+    match *step {
+        Step::Copy { from, into } | Step::Reduce { from, into } => Some([from, into]),
+        _ => None,
+    }
+}
+
+/// Whether a step reads or adds to what the one before it wrote.
+fn goes_on(before: &Step, step: &Step) -> bool {
+    operands(before)
+        .zip(operands(step))
+        .is_some_and(|([_, written], [from, into])| from == written || into == written)
+}
+
+/// Whether two copies or sums may go strip by strip: what both touch is at the same place of either. In place, Send is a part of Recv.
+fn keeps_pace(step: &Step, other: &Step) -> bool {
+    let Some((these, those)) = operands(step).zip(operands(other)) else { return false };
+    let memory = |span: Span| Span { buf: if span.buf == Buf::Send { Buf::Recv } else { span.buf }, ..span };
+    let apart = |a: Span, b: Span| memory(a) == memory(b) || !memory(a).overlaps(&memory(b));
+    these[0].len == those[0].len && these.iter().all(|&a| those.iter().all(|&b| apart(a, b)))
+}
+
 /// The short form of a step, if it has one.
 fn compile(step: &Step, unit: u64, piece: &mut impl FnMut(Span) -> Option<Piece>) -> Option<Step<Piece>> {
     match step {
@@ -102,6 +149,8 @@ fn compile(step: &Step, unit: u64, piece: &mut impl FnMut(Span) -> Option<Piece>
 
 #[cfg(test)]
 mod tests {
+    use banyan_transport::random::Random;
+
     use super::*;
     use crate::verify::{Trial, shape};
     use crate::{Products, all};
@@ -150,5 +199,51 @@ mod tests {
         };
         let by_rounds: Vec<String> = all().filter(stays).map(|row| format!("{row:?}")).collect();
         assert_eq!(by_rounds, BY_ROUNDS);
+    }
+
+    /// Copies and sums give the same by strips, also in place, where Send and Recv are the same memory. Most lists of steps that go on
+    /// with the same data become longer.
+    #[test]
+    fn strips_change_no_result() {
+        let carry_out = |steps: &[Step]| {
+            let mut memory: [Vec<u64>; 2] = [0, 100].map(|first| (first..first + 32).collect());
+            for step in steps {
+                let place = |span: Span, at: u64| {
+                    (usize::from(span.buf == Buf::SharedScratch), (span.at + at) as usize)
+                };
+                let Some([from, into]) = operands(step) else { continue };
+                for at in 0..into.len {
+                    let ((of, from), (to, into)) = (place(from, at), place(into, at));
+                    let sum = if matches!(step, Step::Reduce { .. }) { memory[to][into] } else { 0 };
+                    memory[to][into] = memory[of][from].wrapping_mul(3).wrapping_add(sum);
+                }
+            }
+            memory
+        };
+        let mut random = Random::new(17);
+        let (mut longer, mut related) = (0, 0);
+        for round in 0..20_000 {
+            let len = 1 + random.below(10) as u64;
+            let mut last = None;
+            let span = |random: &mut Random| {
+                let buf = [Buf::Send, Buf::Recv, Buf::SharedScratch][random.below(3)];
+                Span::new(buf, (random.below(4) as u64 * 5, len))
+            };
+            let steps: Vec<Step> = (0..2 + random.below(4))
+                .map(|_| {
+                    let [any, other] = [span(&mut random), span(&mut random)];
+                    let goes_on = last.filter(|_| random.below(4) > 0).unwrap_or(any);
+                    let [from, into] = if random.below(2) == 0 { [goes_on, other] } else { [other, goes_on] };
+                    last = Some(into);
+                    let adds = random.below(2) == 0 && from != into;
+                    if adds { Step::Reduce { from, into } } else { Step::Copy { from, into } }
+                })
+                .collect();
+            let strips = in_strips(&steps, STRIP / 3);
+            assert_eq!(carry_out(&strips), carry_out(&steps), "round {round}: {steps:?} by {strips:?}");
+            related += u32::from(steps.windows(2).any(|pair| goes_on(&pair[0], &pair[1])));
+            longer += u32::from(strips.len() > steps.len());
+        }
+        assert!(longer > 2_000 && related > longer, "{longer} of {related}");
     }
 }

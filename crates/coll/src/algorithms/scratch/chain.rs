@@ -90,6 +90,9 @@ fn pieces_of_two(case: &Case) -> (f64, f64) {
 /// Rounds of a piece: copy what needs no wait, wait, combine, pass on, announce.
 const ROUNDS_PER_PIECE: u32 = 5;
 
+/// Bytes that stay in the first cache of a core while others are copied.
+const SHORT: u64 = 16 << 10;
+
 struct Chain<'a> {
     shape: &'a Shape,
     /// Units of a rank's area in either half.
@@ -154,7 +157,10 @@ impl<'a> Chain<'a> {
                 let piece = (index - 1) / ROUNDS_PER_PIECE;
                 let phase = phase(chunk, piece);
                 match (index - 1) % ROUNDS_PER_PIECE {
-                    1 if !first => await_announced(before, phase, round),
+                    1 if !first => {
+                        await_announced(before, phase, round);
+                        self.combine(chunk, piece, 1, (first, last), round);
+                    }
                     4 if !last => announce(phase, round),
                     step => self.combine(chunk, piece, step, (first, last), round),
                 }
@@ -177,13 +183,17 @@ impl<'a> Chain<'a> {
         // A rank writes to the shared scratch only when it knows that the rank before it has made the same call. The first rank waits
         // for nobody.
         let late = !first && !last && chunk + piece == 0;
+        // What is added to is copied just before, so that it is in the nearest cache: but short pieces, which stay there, and the first one
+        // while nothing else is to be done.
+        let early = first || chunk + piece == 0 || units.1 * self.shape.unit <= SHORT;
+        let own = if early { 0 } else { 1 };
         match (step, self.shape.kind) {
             _ if units.1 == 0 => {}
-            (0, Kind::Scan) => round.copy(send, recv),
+            (step, Kind::Scan) if step == own => round.copy(send, recv),
             (2, Kind::Scan) if !first => round.reduce(before, recv),
             (3, Kind::Scan) if !last => round.copy(recv, mine),
             (_, Kind::Scan) => {}
-            (0, Kind::Reduce) if last => round.copy(send, recv),
+            (step, Kind::Reduce) if last && step == own => round.copy(send, recv),
             (2, _) if first => {}
             (2, Kind::Reduce) if last => round.reduce(before, recv),
             (0, _) if !last && !late => round.copy(send, mine),
