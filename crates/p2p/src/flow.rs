@@ -52,10 +52,10 @@ impl Flow {
         ready: Ready,
         under_way: u32,
     ) -> Option<f64> {
-        let same = of == self.of;
+        let (same, both) = (of == self.of, of.2 == Traffic::BothWays);
         self.window = self.window.max(under_way);
         let (window, pace) = (self.window, pace(of.0, of.2, self.window));
-        if same && of.2 == Traffic::BothWays && self.messages + 1 < pace.stretch {
+        if same && both && self.messages + 1 < pace.stretch {
             // In the middle of a stretch, and all time counts.
             (self.bytes, self.messages, self.passed) = (self.bytes + len, self.messages + 1, self.passed + 1);
             return None;
@@ -63,12 +63,11 @@ impl Flow {
         let now = clock();
         let (at, alone) = match ready {
             // What a process does between the messages that it receives may be to send its own.
-            _ if of.2 == Traffic::BothWays => (Some(0), None),
+            _ if both => (Some(0), None),
             Ready::At(at) => (Some(at), Some(1)),
             Ready::Late(at) => (Some(at), Some(2)),
             Ready::Unknown => (None, None),
         };
-        let both = of.2 == Traffic::BothWays;
         let together = both || at.is_some_and(|at| at < self.over);
         let mut stretch = None;
         if !(same && together) || self.messages >= pace.stretch {

@@ -20,18 +20,13 @@ use crate::wire::{Cts, Grant, Kind};
 const PAGE: u64 = 4096;
 
 /// What a sender may write of a message, if it may: from this byte on.
-fn first_written(message: &Matched, way: Way) -> Option<u64> {
+pub(crate) fn first_written(message: &Matched, way: Way) -> Option<u64> {
     let accepted = message.accepted;
     match way {
         Way::Write if accepted >= SHORTEST => Some(0),
         Way::Both if accepted >= SHORTEST => Some((accepted / 2).next_multiple_of(PAGE)),
         _ => None,
     }
-}
-
-/// Whether the sender is to write some of a message.
-pub(crate) fn is_granted(message: &Matched, way: Way) -> bool {
-    first_written(message, way).is_some()
 }
 
 impl P2p {

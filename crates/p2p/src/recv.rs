@@ -299,9 +299,8 @@ impl P2p {
     pub(crate) fn start_reads(&mut self, port: &mut impl Port, peer: Peer) -> usize {
         let (mut started, mut bytes) = (0, 0);
         while bytes < TURN {
-            let (together, len) = self.read_together(port, peer, TURN - bytes);
-            (started, bytes) = (started + together, bytes + len);
-            if together > 0 {
+            if let Some((together, len)) = self.read_together(port, peer, TURN - bytes) {
+                (started, bytes) = (started + together, bytes + len);
                 continue;
             }
             let Some(id) = self.peers.at(peer, &mut self.credit_pool).reads.pop_front() else { break };
@@ -329,12 +328,12 @@ impl P2p {
         started
     }
 
-    /// Reads several messages of a peer together, up to the one that makes it `most` bytes; gives how many messages, and how many bytes. None if
+    /// Reads several messages of a peer together, up to the one that makes it `most` bytes; gives how many messages, and how many bytes. `None` if
     /// only one is next, or if what is next has its own way.
-    fn read_together(&mut self, port: &mut impl Port, peer: Peer, most: u64) -> (usize, u64) {
+    fn read_together(&mut self, port: &mut impl Port, peer: Peer, most: u64) -> Option<(usize, u64)> {
         let link = self.peers.at(peer, &mut self.credit_pool);
         if link.reads.len() < 2 {
-            return (0, 0);
+            return None;
         }
         let (requests, mut bytes) = (&self.requests, 0);
         let mut gets = link.reads.iter().map_while(|&id| {
@@ -352,7 +351,7 @@ impl P2p {
             }
             self.read_over(id, Outcome::Done);
         }
-        (together, if together > 0 { bytes } else { 0 })
+        (together > 0).then_some((together, bytes))
     }
 
     /// Reads the message of receive `id`, or the next piece of it; gives how many bytes, too.
@@ -507,7 +506,7 @@ fn read_by_itself(request: &Request) -> Option<(Remote, Buffer)> {
         return None;
     };
     let (memory, start) = recv.data.piece().filter(|(memory, _)| Kinds::of(memory.kind()) == Kinds::HOST)?;
-    if grants::is_granted(message, *way) {
+    if grants::first_written(message, *way).is_some() {
         return None;
     }
     let remote = Remote { addr: addr.wrapping_add(*done), len: end - done, key: *key };

@@ -250,36 +250,44 @@ impl Attachment {
         if len == 0 {
             return Transfer::Done;
         }
-        let id = &self.block(rank).identity;
         let writes = &self.block(self.me).identity.writes;
         if way == Way::Write {
             writes.store(rank + 1, Ordering::Relaxed);
             // With the fence in `revoke`.
             fence(Ordering::SeqCst);
         }
-        let valid =
-            || id.present.load(Ordering::Acquire) == 1 && id.key.load(Ordering::Relaxed) == remote.key;
-        let done = valid()
-            && match self.read_path(rank) {
-                ReadPath::SameProcess => copy_in_process(remote, local, way),
-                ReadPath::Syscall => self.copy_by_syscall(rank, remote, local, way),
-                ReadPath::Unknown | ReadPath::Refused => false,
-            };
+        let done = self.while_valid(rank, remote.key, || match self.read_path(rank) {
+            ReadPath::SameProcess => copy_in_process(remote, local, way),
+            ReadPath::Syscall => self.copy_by_syscall(rank, remote, local, way),
+            ReadPath::Unknown | ReadPath::Refused => false,
+        });
         if way == Way::Write {
             // Release, with the Acquire in `revoke`: the bytes are there.
             writes.store(0, Ordering::Release);
         }
-        // Acquire, with the fence in `revoke`: a reader that got bytes written after it finds another key, too.
-        fence(Ordering::Acquire);
-        if !(done && valid()) {
+        if !done {
             self.counters.refused_reads.fetch_add(1, Ordering::Relaxed);
             return Transfer::Impossible;
         }
         if way == Way::Read {
-            self.counters.reads.fetch_add(1, Ordering::Relaxed);
-            self.counters.read_bytes.fetch_add(remote.len, Ordering::Relaxed);
+            self.count_reads(1, len);
         }
         Transfer::Done
+    }
+
+    /// Whether `copy` has copied what `rank` registered under this key, and that holds before and after it.
+    fn while_valid(&self, rank: u32, key: u64, copy: impl FnOnce() -> bool) -> bool {
+        let id = &self.block(rank).identity;
+        let valid = || id.present.load(Ordering::Acquire) == 1 && id.key.load(Ordering::Relaxed) == key;
+        let copied = valid() && copy();
+        // Acquire, with the fence in `revoke`: a reader that got bytes written after it finds another key, too.
+        fence(Ordering::Acquire);
+        copied && valid()
+    }
+
+    fn count_reads(&self, reads: usize, bytes: usize) {
+        self.counters.reads.fetch_add(reads as u64, Ordering::Relaxed);
+        self.counters.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Reads several ranges that `rank` registered, each into its buffer, by one call of the system; gives how many, or 0 if not all of them
@@ -290,8 +298,6 @@ impl Attachment {
         }
         let identity = &self.block(rank).identity;
         let key = identity.key.load(Ordering::Relaxed);
-        let valid =
-            || identity.present.load(Ordering::Acquire) == 1 && identity.key.load(Ordering::Relaxed) == key;
         let (mut remote, mut local) = ([part(0, 0); PARTS], [part(0, 0); PARTS]);
         let (mut count, mut bytes) = (0, 0);
         for (there, here) in gets.take(PARTS) {
@@ -306,14 +312,10 @@ impl Attachment {
         let pid = identity.pid.load(Ordering::Relaxed);
         // SAFETY: the parts are checked against the bounds of buffers that may be written.
         let read = || unsafe { system::copy_process(pid, &remote[..count], &local[..count], false) };
-        let all = valid() && read().is_ok_and(|read| read == bytes);
-        // As in `transfer`.
-        fence(Ordering::Acquire);
-        if !(all && valid()) {
+        if count == 0 || !self.while_valid(rank, key, || read().is_ok_and(|read| read == bytes)) {
             return 0;
         }
-        self.counters.reads.fetch_add(count as u64, Ordering::Relaxed);
-        self.counters.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.count_reads(count, bytes);
         count
     }
 

@@ -69,9 +69,7 @@ impl Compiled {
         for index in 0..rounds {
             round.begin(index);
             (algorithm.round)(shape, index, &mut round);
-            for step in &round.steps {
-                spans.push(*step);
-            }
+            spans.extend_from_slice(&round.steps);
         }
         let strips = in_strips(&spans, shape.unit);
         let steps: Vec<_> =
