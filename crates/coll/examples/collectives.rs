@@ -133,10 +133,10 @@ impl Rank {
                     // SAFETY: both buffers live as long as the rank, and have the 8 bytes of all calls with this signature.
                     unsafe { Buffer::within(signature.buffers[side].0 as *mut u8, bounds[side]) }
                 };
-                replay(plan, &[within(0), within(1)], plans, port, &mut || false).expect("it is kept")
+                replay(plan, &[within(0), within(1)], plans, port, &mut |_| false).expect("it is kept")
             }
             None => {
-                begin(call.clone(), Some((*signature, &NoLists)), plans, tuning, Some(port), &mut || false)
+                begin(call.clone(), Some((*signature, &NoLists)), plans, tuning, Some(port), &mut |_| false)
             }
         }
     }

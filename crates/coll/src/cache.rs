@@ -2,6 +2,7 @@
 //! known.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use banyan_memory::{Bounds, Buffer};
 
@@ -164,14 +165,14 @@ pub enum Attempt {
 }
 
 /// Begins a collective; `asked` are the arguments that its call was made of. If its plan is compiled it goes as far as the other
-/// ranks have come while this one polls on while `keep_polling` says so, which may pause first.
+/// ranks have come while this one polls on while `keep_polling` says so, which is told how long to pause first.
 pub fn begin(
     call: Call,
     asked: Option<(Signature, &dyn Lists)>,
     plans: &mut PlanCache,
     tuning: &Tuning,
     shared: Option<&mut impl SharedBuffers>,
-    keep_polling: &mut impl FnMut() -> bool,
+    keep_polling: &mut impl FnMut(Duration) -> bool,
 ) -> Attempt {
     let mut execution = prepare(call, asked, plans, tuning);
     match shared.and_then(|shared| execution.0.run(shared, keep_polling)) {
@@ -231,7 +232,7 @@ pub fn replay(
     buffers: &[Buffer; 2],
     plans: &mut PlanCache,
     shared: &mut impl SharedBuffers,
-    keep_polling: &mut impl FnMut() -> bool,
+    keep_polling: &mut impl FnMut(Duration) -> bool,
 ) -> Option<Attempt> {
     let PlanCache { plans, epoch, idle, .. } = plans;
     let plan = plans.get(place)?.as_ref()?;

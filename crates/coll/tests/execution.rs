@@ -64,7 +64,7 @@ fn begin_somehow(call: Call, rank: u32, net: &mut Net, plans: &mut PlanCache, tu
         return Attempt::Pending(start(call, plans, tuning));
     }
     let mut polls = net.random.below(4);
-    let mut poll_again = || polls.checked_sub(1).map(|left| polls = left).is_some();
+    let mut poll_again = |_| polls.checked_sub(1).map(|left| polls = left).is_some();
     let has_shared = plans.topology().shared.is_some();
     let mut port = Port { net, rank };
     begin(call, None, plans, tuning, has_shared.then_some(&mut port), &mut poll_again)

@@ -217,8 +217,9 @@ impl CollState {
         };
         let CollSequence { plans, .. } = engine.colls.sequences.at(index);
         let mut shared = self.shared();
-        let attempt =
-            coll::begin(call, signature, plans, self.tuning(), shared.as_mut(), &mut || spins.spend());
+        let attempt = coll::begin(call, signature, plans, self.tuning(), shared.as_mut(), &mut |pause| {
+            spins.spend(pause)
+        });
         self.attempted(&mut engine, attempt, &mut spins).map_err(|error| *error)
     }
 
@@ -264,8 +265,9 @@ impl CollState {
         let mut spins = engine.policy.spins(WAITS, self.rt.engine_lock.is_multi_threaded());
         let CollSequence { plans, .. } = engine.colls.sequences.at(index);
         let shared = self.shared();
-        let attempt = shared
-            .and_then(|mut shared| coll::replay(plan, buffers, plans, &mut shared, &mut || spins.spend()));
+        let attempt = shared.and_then(|mut shared| {
+            coll::replay(plan, buffers, plans, &mut shared, &mut |pause| spins.spend(pause))
+        });
         match attempt {
             Some(attempt) => self.attempted(engine, attempt, &mut spins),
             None => unreachable!("the first call had shared buffers"),

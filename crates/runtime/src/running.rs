@@ -1,7 +1,7 @@
 //! [`RunningColls`]: the collectives that are under way, as a subsystem of the engine.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use banyan_coll::{self as coll, Advance, Execution, UserReduction};
 use banyan_p2p::P2p;
@@ -115,7 +115,7 @@ impl RunningColls {
         let mut messages = Messages::new(&mut net, &mut self.ready, coll_state);
         let mut step = execution.advance(&mut messages);
         // Messages arrive by the polls of the fabrics that follow.
-        while matches!(step, Advance::Pending) && execution.polls_shared() && spins.spend() {
+        while matches!(step, Advance::Pending) && execution.polls_shared() && spins.spend(Duration::ZERO) {
             step = execution.advance(&mut messages);
         }
         let reduction = match step {

@@ -95,16 +95,25 @@ pub(crate) struct SpinBudget {
 }
 
 impl SpinBudget {
-    /// Takes one poll, after a pause or a yield; false if none is left.
+    /// Takes one poll, after a pause of so long or a yield; false if none is left.
     #[inline]
-    pub(crate) fn spend(&mut self) -> bool {
+    pub(crate) fn spend(&mut self, pause: Duration) -> bool {
         let Some(left) = self.left.checked_sub(1) else { return false };
         self.left = left;
         match self.yields {
             true => std::thread::yield_now(),
-            false => std::hint::spin_loop(),
+            false if pause.is_zero() => std::hint::spin_loop(),
+            false => spin_for(pause),
         }
         true
+    }
+}
+
+#[inline(never)]
+fn spin_for(pause: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < pause {
+        std::hint::spin_loop();
     }
 }
 
@@ -324,7 +333,7 @@ mod tests {
             (2, false, false, 0),
         ] {
             let mut spins = Policy::new((ranks, 2), false).spins(waits, multithreaded);
-            let spent = (0..10_000).take_while(|_| spins.spend()).count();
+            let spent = (0..10_000).take_while(|_| spins.spend(Duration::ZERO)).count();
             assert_eq!(spent, budget as usize);
         }
     }

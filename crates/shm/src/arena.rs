@@ -3,7 +3,8 @@
 //!
 //! A CICO buffer is a cache line of control words (up to which sequence number the rank has acknowledged; which ranks sleep
 //! until it does something) and [`Arena::CELLS`] cells, used in turn. A cell starts with its sequence number, which is stored
-//! last (Release), so a small publication is one cache line. `SharedBuffers` of the collectives states the rules.
+//! last (Release), so a small publication is one cache line. A longer one begins at the cell's second line, so that the first one, which
+//! other ranks look at, is written only when all the rest is there. `SharedBuffers` of the collectives states the rules.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -21,6 +22,9 @@ use crate::system;
 
 /// Set in a cell's length word if the bytes are elsewhere: the cell holds their address, length and key.
 const EXPOSED: u64 = 1 << 63;
+/// Set in a cell's length word if the bytes begin behind the head, as few bytes do, although they may be many: it is not known
+/// how many of them are used.
+const PACKED: u64 = 1 << 62;
 
 /// What a rank published under a sequence number.
 #[derive(Debug)]
@@ -84,7 +88,7 @@ impl Arena {
         let cell = self.layout.my_cell(seq);
         // SAFETY: the cell has room for `len` bytes and lies in the range that `open` has checked; every rank has
         // acknowledged what was in it (the caller's promise), so no rank reads it now.
-        let to = unsafe { Buffer::new(self.attachment.segment.at(cell + CELL_HEAD), len) };
+        let to = unsafe { Buffer::new(self.attachment.segment.at(cell + body_at(len as u64)), len) };
         to.copy_from(0, bytes, at, len);
         self.mark_published(cell, seq, len as u64);
     }
@@ -101,7 +105,7 @@ impl Arena {
     /// Publishes this rank's cell of `seq`, all of it, with whatever is in it.
     #[inline]
     pub fn publish_cell(&self, seq: u64) {
-        self.mark_published(self.layout.my_cell(seq), seq, self.inline_bytes() as u64);
+        self.mark_published(self.layout.my_cell(seq), seq, self.inline_bytes() as u64 | PACKED);
     }
 
     /// Publishes address and length of `bytes`, for other ranks to [get](Arena::get) until all have acknowledged `seq`.
@@ -168,16 +172,21 @@ impl Arena {
             return None;
         }
         self.wake_conditions.unpublished[rank as usize].store(0, Ordering::Relaxed);
-        // A root that is ahead has filled the next cell already.
-        prefetch(std::ptr::from_ref(self.word(self.layout.cell(rank, seq + 1))).cast());
         let len = self.word(cell + 8).load(Ordering::Relaxed);
+        let body = body_at(len);
+        // A root that is ahead has filled the next cell already, with as much.
+        let next = self.layout.cell(rank, seq + 1);
+        prefetch(std::ptr::from_ref(self.word(next)).cast());
+        if body == LINE {
+            prefetch(std::ptr::from_ref(self.word(next + LINE)).cast());
+        }
         if len & EXPOSED != 0 {
             return Some(Published::Exposed(len & !EXPOSED));
         }
-        let len = (len as usize).min(self.inline_bytes());
+        let len = ((len & !PACKED) as usize).min(self.inline_bytes());
         // SAFETY: in the range of the segment that `open` has checked, and this arena holds the segment; the cell is not
         // written again before this rank acknowledges the sequence number.
-        Some(Published::Inline(unsafe { Buffer::new(self.attachment.segment.at(cell + CELL_HEAD), len) }))
+        Some(Published::Inline(unsafe { Buffer::new(self.attachment.segment.at(cell + body), len) }))
     }
 
     /// Copies `into.len()` bytes from offset `at` of what `rank` published under `seq`. False: nothing is published, the
@@ -302,6 +311,13 @@ impl Drop for Arena {
         // A copy that some rank may still read is never freed.
         self.free_copies(|seq| seq <= all);
     }
+}
+
+/// Offset in a cell of the bytes that it carries, by its length word: behind the head if they fit into its line, else a line of
+/// their own on.
+#[inline(always)]
+fn body_at(len: u64) -> usize {
+    if len & PACKED != 0 || len <= (LINE - CELL_HEAD) as u64 { CELL_HEAD } else { LINE }
 }
 
 /// The key of an exposed range whose copy lies in the segment. Keys of ranges in a rank's own memory are odd; 0: taken back.

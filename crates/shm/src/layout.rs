@@ -232,12 +232,13 @@ pub(crate) fn arena_inline(ranks: u32) -> usize {
     }
 }
 
-/// Bytes of one cell: its head (sequence number and length), then the bytes that it carries.
+/// Bytes of one cell: the line that begins with its head, then the bytes that it carries.
 pub(crate) fn cell_bytes(ranks: u32) -> usize {
-    (CELL_HEAD + arena_inline(ranks)).next_multiple_of(LINE)
+    let lines = 1 + arena_inline(ranks).div_ceil(LINE);
+    lines * LINE
 }
 
-/// Bytes of a cell's head.
+/// Bytes of a cell's head: sequence number and length.
 pub(crate) const CELL_HEAD: usize = 16;
 
 /// Cells of a CICO buffer: how far a root that need not wait gets ahead, with more ranks than cores, while it has the core. A

@@ -68,7 +68,7 @@ impl World {
     fn attempt(&mut self, rank: u32, arguments: &Arguments) -> (Attempt, bool) {
         let plans = &mut self.plans[rank as usize];
         let mut polls = self.net.random.below(4);
-        let mut poll_again = || polls.checked_sub(1).map(|left| polls = left).is_some();
+        let mut poll_again = |_| polls.checked_sub(1).map(|left| polls = left).is_some();
         let mut port = Port { net: &mut self.net, rank };
         match plans.replayable(arguments.signature, &arguments.lists) {
             Some((index, bounds)) => {
