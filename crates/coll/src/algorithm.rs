@@ -173,8 +173,10 @@ pub struct Cost {
     pub around: bool,
     /// Bytes reduced.
     pub reduced: f64,
-    /// Bytes copied within the rank or through shared buffers.
+    /// Bytes copied within the rank or through the shared scratch.
     pub copied: f64,
+    /// Bytes copied into and out of CICO buffers.
+    pub published: f64,
     /// Bytes copied out of another core's cache while that one copies the next ones.
     pub streamed: f64,
     /// Bytes copied over what ranks read last that have another core, where ranks share cores, beside the copy.
@@ -200,6 +202,7 @@ impl Cost {
         around: false,
         reduced: 0.0,
         copied: 0.0,
+        published: 0.0,
         streamed: 0.0,
         rewritten: 0.0,
         transfers: 0.0,

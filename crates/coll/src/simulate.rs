@@ -197,6 +197,7 @@ impl<'a> Simulation<'a> {
             model: self.tuning.model,
             nodes: &self.nodes,
             beside: way_beside(self.algorithm.kind, self.topology),
+            copy_between: self.tuning.model.copy_between(self.topology),
             node_ports: vec![Ports::default(); self.nodes.number() as usize],
             unit: self.trial.unit as f64,
             ranks: vec![Times::default(); classes as usize],
@@ -261,6 +262,8 @@ struct Clock<'a> {
     nodes: &'a Nodes,
     /// The way that messages between ranks of a node take beside the ring.
     beside: Way,
+    /// A byte copied into a CICO buffer, or out of one.
+    copy_between: f64,
     /// By node.
     node_ports: Vec<Ports>,
     unit: f64,
@@ -363,13 +366,13 @@ impl Machine for Clock<'_> {
     }
 
     fn pack(&mut self, _: usize, rank: u32, _: u64, from: Span, sub_buffer: SubBuffer) -> Result<(), String> {
-        let copied = if sub_buffer.holds(from.len) { self.bytes(from) * self.model.copy } else { 0.0 };
+        let copied = if sub_buffer.holds(from.len) { self.bytes(from) * self.copy_between } else { 0.0 };
         self.work(rank, 0.0, copied);
         Ok(())
     }
 
     fn publish(&mut self, _: usize, rank: u32, seq: u64, from: Span, form: Form) {
-        let copied = if form == Form::Inline { self.bytes(from) * self.model.copy } else { 0.0 };
+        let copied = if form == Form::Inline { self.bytes(from) * self.copy_between } else { 0.0 };
         self.work(rank, 0.0, copied);
         let times = self.at(rank);
         times.published[(seq % CELLS) as usize] =
@@ -377,7 +380,8 @@ impl Machine for Clock<'_> {
     }
 
     fn access(&mut self, _: usize, rank: u32, access: Access) -> Result<(), String> {
-        let transfer = self.transfer(access.publisher, rank);
+        // What it has published itself is in its own cache.
+        let transfer = if access.publisher == rank { 0.0 } else { self.transfer(access.publisher, rank) };
         let publisher = &mut self.ranks[access.publisher as usize];
         let (published, exposed, readers) = &mut publisher.published[(access.seq % CELLS) as usize];
         if access.into.is_none() {
@@ -400,7 +404,7 @@ impl Machine for Clock<'_> {
             }
             // A reduction reads its operand where it lies.
             None if access.merge.is_some() => 0.0,
-            None => bytes * model.copy,
+            None => bytes * self.copy_between,
         };
         let reduced = if access.merge.is_some() { bytes * model.gamma } else { 0.0 };
         self.work(rank, served, transfer + read + reduced);

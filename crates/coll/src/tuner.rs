@@ -104,14 +104,19 @@ impl Tuning {
         Some(rows.fold((first, self.predict(first, case, topology)), cheaper).0)
     }
 
-    /// Seconds that an algorithm takes by the model. On the shared scratch data and the word that announces them are in
-    /// different cache lines ([`Model::apart`]). Data that no cache holds come from memory in any algorithm, which
-    /// makes no difference to a choice.
+    /// Seconds that an algorithm takes by the model. In a CICO buffer more than [few bytes](CELL_LINE) are in other cache lines than the word
+    /// that announces them ([`Model::apart`]); on the shared scratch all are, of which `transfers` tell. Data that no cache holds come from memory
+    /// in any algorithm, which makes no difference to a choice.
     pub(crate) fn predict(&self, row: &Algorithm, case: &Case, topology: &Topology) -> f64 {
         if !row.stages.is_empty() {
             return self.pipelined(row, case, topology).0;
         }
-        let apart = if row.needs == Needs::SharedScratch { self.model.apart } else { 0.0 };
+        let in_a_cell = match row.needs {
+            Needs::Inline => case.bytes,
+            Needs::InlineBlocks => case.bytes * case.p(),
+            _ => 0.0,
+        };
+        let apart = if in_a_cell > CELL_LINE { self.model.apart } else { 0.0 };
         // What messages carry the GPUs work on, of which each rank has one.
         let on_gpus;
         let (model, topology, copies) = match &self.staged {
@@ -132,6 +137,9 @@ impl Tuning {
 pub(crate) fn assumed_case(topology: &Topology) -> Case {
     Case::plain(ASSUMED_BYTES as f64, topology.ranks)
 }
+
+/// Bytes that are in one cache line with the word that announces them.
+const CELL_LINE: f64 = 48.0;
 
 /// Bytes of the blocks in it. Sub-buffers that hold less are not used: most blocks would go by message all the same.
 const ASSUMED_BYTES: u64 = 64;

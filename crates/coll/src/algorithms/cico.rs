@@ -41,8 +41,8 @@ pub(crate) const BCAST: Algorithm = Algorithm {
     rounds: |_| 2,
     round: |shape, index, round| bcast(shape, index, Form::Inline, round),
     cost: |case: &Case| Cost {
-        transfers: 1.0 + case.p() / 8.0,
-        copied: 2.0 * case.bytes,
+        transfers: read_by_others(case),
+        published: 2.0 * case.bytes,
         waits: 1.0,
         ..Cost::default()
     },
@@ -68,7 +68,7 @@ pub(crate) const REDUCE: Algorithm = Algorithm {
         true => reduce_to_root(shape, index, round),
         false => combine(shape, index, (shape.len, 0), shape.rank == shape.root, round),
     },
-    cost: |case: &Case| Cost { transfers: case.p() - 1.0, ..combine_cost(case) },
+    cost: combine_cost,
     ..ALLREDUCE
 };
 
@@ -81,8 +81,8 @@ pub(crate) const REDUCE_SCATTER_BLOCK: Algorithm = Algorithm {
     },
     cost: |case: &Case| {
         let part = case.bytes / case.p();
-        let (copied, reduced) = (case.bytes + part, case.bytes - part);
-        Cost { transfers: case.p(), copied, reduced, waits: 1.0, ..Cost::default() }
+        let (published, reduced) = (case.bytes + part, case.bytes - part);
+        Cost { transfers: case.p() - 1.0, published, reduced, waits: 1.0, ..Cost::default() }
     },
     ..ALLREDUCE
 };
@@ -103,7 +103,7 @@ pub(crate) const EXSCAN: Algorithm = Algorithm {
     cost: |case: &Case| {
         let others = case.p() - 1.0;
         let reduced = (others - 1.0).max(0.0) * case.bytes;
-        Cost { transfers: others, copied: 2.0 * case.bytes, reduced, waits: 1.0, ..Cost::default() }
+        Cost { transfers: others, published: 2.0 * case.bytes, reduced, waits: 1.0, ..Cost::default() }
     },
     ..SCAN
 };
@@ -117,8 +117,8 @@ pub(crate) const ALLGATHER: Algorithm = Algorithm {
     rounds: |_| 3,
     round: |shape, index, round| move_blocks(shape, index, Form::Inline, round),
     cost: |case: &Case| {
-        let copied = (case.p() + 1.0) * case.bytes;
-        Cost { transfers: case.p() - 1.0, copied, waits: 1.0, ..Cost::default() }
+        let published = (case.p() + 1.0) * case.bytes;
+        Cost { transfers: case.p() - 1.0, published, waits: 1.0, ..Cost::default() }
     },
     ..Algorithm::MESSAGES
 };
@@ -128,6 +128,10 @@ pub(crate) const ALLGATHERV: Algorithm = Algorithm { kind: Kind::Allgatherv, ..A
 pub(crate) const GATHER: Algorithm = Algorithm {
     kind: Kind::Gather,
     about: "all publish, the root copies: small blocks on one node",
+    cost: |case: &Case| {
+        let published = case.p() * case.bytes;
+        Cost { transfers: case.p() - 1.0, published, waits: 1.0, ..Cost::default() }
+    },
     ..ALLGATHER
 };
 
@@ -136,8 +140,8 @@ pub(crate) const SCATTER: Algorithm = Algorithm {
     about: "the root publishes all blocks, each copies its own: small blocks on one node",
     needs: Needs::InlineBlocks,
     cost: |case: &Case| Cost {
-        transfers: 1.0 + case.p() / 8.0,
-        copied: (case.p() + 1.0) * case.bytes,
+        transfers: read_by_others(case),
+        published: (case.p() + 1.0) * case.bytes,
         waits: 1.0,
         ..Cost::default()
     },
@@ -150,17 +154,22 @@ pub(crate) const ALLTOALL: Algorithm = Algorithm {
     needs: Needs::InlineBlocks,
     cost: |case: &Case| Cost {
         transfers: case.p() - 1.0,
-        copied: 2.0 * case.p() * case.bytes,
+        published: (2.0 * case.p() - 1.0) * case.bytes,
         waits: 1.0,
         ..Cost::default()
     },
     ..ALLGATHER
 };
 
+/// Transfers of a line that all other ranks read: one after the other, but each takes little beside the first.
+fn read_by_others(case: &Case) -> f64 {
+    1.0 + (case.p() - 2.0).max(0.0) / 8.0
+}
+
 fn combine_cost(case: &Case) -> Cost {
     Cost {
-        transfers: case.p(),
-        copied: 2.0 * case.bytes,
+        transfers: case.p() - 1.0,
+        published: 2.0 * case.bytes,
         reduced: (case.p() - 1.0) * case.bytes,
         waits: 1.0,
         ..Cost::default()
