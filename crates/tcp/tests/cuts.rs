@@ -21,15 +21,14 @@ const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0
 /// What the proxies of a test do.
 #[derive(Default)]
 struct Weather {
-    /// Bytes that pass, in both directions together, before all connections are cut; none is cut at 0.
+    /// Bytes that pass, in both directions together, before a connection is cut; none is cut at 0.
     until_cut: AtomicU64,
     /// What `until_cut` begins with after each cut.
     every: AtomicU64,
     /// Connections that were cut.
     cuts: AtomicU64,
-    /// One bit of what passes is changed in so many reads; none is at 0.
-    damage: AtomicU64,
-    reads: AtomicU64,
+    /// A bit of what passes is changed in the place of a cut.
+    damages: AtomicBool,
     /// Connections are taken, and forwarded to nobody: their ends are closed at once.
     refuse: AtomicBool,
     /// Nothing passes, and nothing is said.
@@ -114,10 +113,10 @@ fn carry(
         Err(error) => return error.kind() == ErrorKind::WouldBlock,
     };
     *moved = true;
-    let (passing, cut) = weather.pass(read);
-    let (reads, damage) = (weather.reads.fetch_add(1, Relaxed) + 1, weather.damage.load(Relaxed));
-    if damage > 0 && reads.is_multiple_of(damage) {
-        buffer[reads as usize % read] ^= 1;
+    let (mut passing, mut cut) = weather.pass(read);
+    if cut && weather.damages.load(Relaxed) {
+        buffer[passing - 1] ^= 1;
+        (passing, cut) = (read, false);
         weather.cuts.fetch_add(1, Relaxed);
     }
     let mut rest = &buffer[..passing];
@@ -203,17 +202,18 @@ fn send(end: &mut Tcp, to: u32, number: u32, random: &mut Random, lent: &mut usi
     }
 }
 
-/// Two ends exchange `frames` frames while connections are cut after so many bytes, again and again.
+/// Two ends exchange `frames` frames while connections are cut after so many bytes, or what passes is changed there, again and again. Of
+/// what is changed a length may be, and its receiver waits for a longer record then: so those ends send on until all has come.
 fn exchange(
     options: &Options,
-    damage: u64,
+    damages: bool,
     seed: u64,
     frames: u32,
     until_cut: impl Fn(&mut Random) -> usize,
 ) {
     println!("seed {seed}");
     let (mut ends, weather, _proxies) = ends(2, options);
-    weather.damage.store(damage, Relaxed);
+    weather.damages.store(damages, Relaxed);
     let mut random = Random::new(seed);
     let mut inbox = [Inbox::default(), Inbox::default()];
     let (mut next, mut lent) = ([0; 2], [0; 2]);
@@ -223,7 +223,7 @@ fn exchange(
         }
         for me in 0..2 {
             for _ in 0..random.below(4) {
-                if next[me] == frames
+                if next[me] == frames && !damages
                     || !send(&mut ends[me], 1 - me as u32, next[me], &mut random, &mut lent[me])
                 {
                     break;
@@ -232,12 +232,23 @@ fn exchange(
             }
             ends[me].poll(&mut inbox[me]);
         }
-        inbox.iter().all(|inbox| inbox.frames.0 == frames) && ends.iter().all(|end| !end.unsent())
+        inbox.iter().all(|inbox| inbox.frames.0 >= frames)
+            && (damages || ends.iter().all(|end| !end.unsent()))
     });
     for (inbox, lent) in inbox.iter().zip(lent) {
-        assert_eq!((&inbox.lost, inbox.sent.len()), (&vec![], lent), "what was lent is told of once");
+        let told = inbox.sent.len();
+        assert!(inbox.lost.is_empty(), "{:?}", inbox.lost);
+        assert!(told == lent || damages && told < lent, "what was lent is told of once: {told} of {lent}");
     }
     assert!(weather.cuts.load(Relaxed) > 2, "only {} cuts", weather.cuts.load(Relaxed));
+}
+
+/// Bytes until the next cut, in handshakes (which take some 300 bytes), or later.
+fn anywhere(random: &mut Random) -> usize {
+    match random.once_in(3) {
+        true => 1 + random.below(600),
+        false => 1 + random.below(1_500_000),
+    }
 }
 
 #[test]
@@ -245,19 +256,15 @@ fn nothing_is_lost_or_doubled_through_cuts() {
     let fresh = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
     for seed in [1, 2, 3, fresh] {
         let options = if seed % 2 == 0 { encrypted() } else { options() };
-        exchange(&options, 0, seed, 400, |random| 1 + random.below(4_000_000));
+        exchange(&options, false, seed, 400, |random| 1 + random.below(4_000_000));
     }
 }
 
 #[test]
 fn a_connection_that_breaks_at_any_byte_is_made_again() {
-    // Also in handshakes, which take some 300 bytes.
     let fresh = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 1);
     for (seed, options) in [(4, options()), (fresh, encrypted())] {
-        exchange(&options, 0, seed, 60, |random| match random.once_in(3) {
-            true => 1 + random.below(600),
-            false => 1 + random.below(1_500_000),
-        });
+        exchange(&options, false, seed, 60, anywhere);
     }
 }
 
@@ -265,7 +272,7 @@ fn a_connection_that_breaks_at_any_byte_is_made_again() {
 fn what_is_changed_on_the_path_of_an_encrypted_stream_costs_only_connections() {
     let fresh = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 2);
     for seed in [5, fresh] {
-        exchange(&encrypted(), 57, seed, 200, |_| 0);
+        exchange(&encrypted(), true, seed, 200, anywhere);
     }
 }
 
