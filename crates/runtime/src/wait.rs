@@ -103,19 +103,23 @@ impl SpinBudget {
         match self.yields {
             true => std::thread::yield_now(),
             false if pause.is_zero() => std::hint::spin_loop(),
-            false => spin_for(pause),
+            false => self.pause(pause),
         }
         true
     }
-}
 
-#[inline(never)]
-fn spin_for(pause: Duration) {
-    let start = Instant::now();
-    while start.elapsed() < pause {
-        std::hint::spin_loop();
+    #[inline(never)]
+    fn pause(&mut self, pause: Duration) {
+        self.left = self.left.saturating_sub(LOOKS_IN_A_PAUSE - 1);
+        let start = Instant::now();
+        while start.elapsed() < pause {
+            std::hint::spin_loop();
+        }
     }
 }
+
+/// As many looks take about the time of a pause, so that the fabrics are polled as often.
+const LOOKS_IN_A_PAUSE: u32 = 16;
 
 /// One wait: how many polls in a row were fruitless.
 #[derive(Debug)]
@@ -332,9 +336,13 @@ mod tests {
             (16, true, true, 0),
             (2, false, false, 0),
         ] {
-            let mut spins = Policy::new((ranks, 2), false).spins(waits, multithreaded);
-            let spent = (0..10_000).take_while(|_| spins.spend(Duration::ZERO)).count();
-            assert_eq!(spent, budget as usize);
+            let spent = |pause| {
+                let mut spins = Policy::new((ranks, 2), false).spins(waits, multithreaded);
+                (0..10_000).take_while(|_| spins.spend(pause)).count() as u32
+            };
+            assert_eq!(spent(Duration::ZERO), budget);
+            let looks = if ranks > 2 { 1 } else { LOOKS_IN_A_PAUSE };
+            assert_eq!(spent(Duration::from_nanos(1)), budget.div_ceil(looks));
         }
     }
 }
