@@ -234,8 +234,7 @@ pub(crate) fn arena_inline(ranks: u32) -> usize {
 
 /// Bytes of one cell: the line that begins with its head, then the bytes that it carries.
 pub(crate) fn cell_bytes(ranks: u32) -> usize {
-    let lines = 1 + arena_inline(ranks).div_ceil(LINE);
-    lines * LINE
+    LINE + arena_inline(ranks).next_multiple_of(LINE)
 }
 
 /// Bytes of a cell's head: sequence number and length.
