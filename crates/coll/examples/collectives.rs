@@ -59,6 +59,18 @@ impl SharedBuffers for Port {
         self.0.ack(seq);
     }
 
+    fn offer(&mut self, seq: u64, at: u64, range: &Buffer) {
+        self.0.offer(seq, at, range);
+    }
+
+    fn take(&mut self, rank: u32, seq: u64, at: u64, into: &Buffer) -> bool {
+        self.0.take(rank, seq, at, into)
+    }
+
+    fn put(&mut self, rank: u32, seq: u64, at: Option<u64>, data: &Buffer) {
+        self.0.put(rank, seq, at, data);
+    }
+
     fn acked(&mut self, rank: u32) -> u64 {
         self.0.acked(rank)
     }

@@ -20,6 +20,8 @@ pub enum Needs {
     SharedScratch,
     /// CICO buffers, and ranks that can get out of each other's memory by single copy.
     SingleCopy,
+    /// The same, and cells with a sub-buffer for each other rank that holds an offered range.
+    Offers,
 }
 
 /// One way to carry out one collective: pure functions from a [`Shape`] to a schedule.
@@ -191,6 +193,10 @@ pub struct Cost {
     pub got_bytes: f64,
     /// Those of them that several ranks get at a time.
     pub shared_bytes: f64,
+    /// Blocks that a rank puts into another's memory by single copy, while all others do so, too, and their bytes.
+    pub puts: f64,
+    /// See there.
+    pub put_bytes: f64,
 }
 
 impl Cost {
@@ -210,6 +216,8 @@ impl Cost {
         gets: 0.0,
         got_bytes: 0.0,
         shared_bytes: 0.0,
+        puts: 0.0,
+        put_bytes: 0.0,
     };
 
     /// So many rounds, in each of which a rank has a message and waits for others, and the bytes of all of them.

@@ -155,7 +155,7 @@ impl ExecutionState {
         let piece = |span: Span| self.piece(span, bases);
         let compiled = Compiled::new(algorithm, &self.shape, self.about(), with, piece)?;
         // In place, what goes over the shared scratch or is exposed could be overwritten before it is read.
-        let stays = !compiled.touches_scratch && algorithm.needs != Needs::SingleCopy;
+        let stays = !compiled.touches_scratch && !compiled.offers && algorithm.needs != Needs::SingleCopy;
         (!self.in_place_exchange || stays).then_some(compiled)
     }
 

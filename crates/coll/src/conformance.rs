@@ -13,8 +13,15 @@ pub type Access = Box<dyn FnMut(u32, &mut dyn FnMut(&mut dyn SharedBuffers))>;
 /// # Panics
 /// If something is not kept.
 pub fn shared_buffers(mut make: impl FnMut(u32) -> Access) {
-    for part in [publications, ranks_that_are_ahead, packed_cells, exposed_ranges, acknowledgements, scratch]
-    {
+    for part in [
+        publications,
+        ranks_that_are_ahead,
+        packed_cells,
+        exposed_ranges,
+        offered_ranges,
+        acknowledgements,
+        scratch,
+    ] {
         part(&mut Ranks(make(RANKS)));
     }
 }
@@ -147,6 +154,64 @@ fn exposed_ranges(ranks: &mut Ranks) {
     ranks.at(2, |shared| shared.revoke_exposed(TAG | 1, TAG | 1));
     part.write(0, &[0xee; 1000]);
     assert!(!ranks.at(0, |shared| shared.get(2, TAG | 1, 0, &part)), "it was taken back");
+}
+
+/// An offered range is taken whole, or a block is put there, until it is taken back; a block that cannot be put is there to be got.
+fn offered_ranges(ranks: &mut Ranks) {
+    if !ranks.at(0, |shared| shared.single_copy()) {
+        return;
+    }
+    const LEN: usize = 50_000;
+    let of = |data: &[u8]| HeapBuffer::copy_of(data).slice(0, data.len());
+    let offer = |ranks: &mut Ranks, seq: u64, offers: &[(u64, &Buffer)]| {
+        for (at, range) in offers {
+            ranks.at(2, |shared| shared.offer(TAG | seq, *at, range));
+        }
+        ranks.at(2, |shared| shared.publish_cell(TAG | seq));
+        (0..2).for_each(|user| drop(ranks.inline(user, 2, TAG | seq)));
+    };
+
+    // Taken by one, put by another.
+    let (given, place) = (of(&pattern(2, 1, LEN)), of(&[0xee; LEN]));
+    offer(ranks, 1, &[(8, &given), (101, &place)]);
+    let (taken, short) = (of(&[0; LEN]), of(&[0; 100]));
+    assert!(ranks.at(0, |shared| shared.take(2, TAG | 1, 8, &taken)));
+    assert!(bytes(&taken) == pattern(2, 1, LEN));
+    assert!(!ranks.at(0, |shared| shared.take(2, TAG | 1, 8, &short)), "it is longer");
+    let block = of(&pattern(1, 1, LEN));
+    // A rank may now and then be refused.
+    let put = |ranks: &mut Ranks, seq: u64, at: Option<u64>, block: &Buffer| {
+        ranks.at(1, |shared| shared.put(2, TAG | seq, at, block));
+        ranks.poll(2, 1, TAG | seq)
+    };
+    match put(ranks, 1, Some(101), &block) {
+        Published::Inline(none) => assert!(none.is_empty() && bytes(&place) == pattern(1, 1, LEN)),
+        Published::Exposed(_) => assert_got(ranks, 1, &pattern(1, 1, LEN)),
+    }
+    ranks.ack(1);
+
+    // No offer, one of another length, and one that is taken back.
+    let untouched = |place: &Buffer, why: &str| assert!(bytes(place) == [0xee; LEN], "{why}");
+    for (seq, at, len) in [(2, None, LEN), (3, Some(8), 999), (4, Some(8), LEN)] {
+        let place = of(&[0xee; LEN]);
+        offer(ranks, seq, &[(8, &place)]);
+        if seq == 4 {
+            ranks.at(2, |shared| shared.revoke_exposed(TAG | seq, TAG | seq));
+            assert!(!ranks.at(0, |shared| shared.take(2, TAG | seq, 8, &taken)), "it was taken back");
+        }
+        let came = put(ranks, seq, at, &of(&pattern(1, seq, len)));
+        assert!(matches!(came, Published::Exposed(there) if there == len as u64));
+        untouched(&place, "nothing is put there");
+        assert_got(ranks, seq, &pattern(1, seq, len));
+        ranks.ack(seq);
+    }
+}
+
+/// Rank 2 gets what rank 1 has exposed.
+fn assert_got(ranks: &mut Ranks, seq: u64, expected: &[u8]) {
+    let got = HeapBuffer::zeroed(expected.len()).slice(0, expected.len());
+    assert!(ranks.at(2, |shared| shared.get(1, TAG | seq, 0, &got)));
+    assert!(bytes(&got) == expected);
 }
 
 /// All ranks see what one has acknowledged, and what it has only given up.

@@ -76,6 +76,21 @@ pub(crate) trait Machine {
         from: Span,
         sub_buffer: SubBuffer,
     ) -> Result<(), String>;
+    /// A rank offers a range in a sub-buffer of its cell.
+    fn offer(
+        &mut self,
+        op: usize,
+        rank: u32,
+        seq: u64,
+        range: (Span, bool),
+        sub_buffer: SubBuffer,
+    ) -> Result<(), String>;
+    /// A rank takes what another one has offered.
+    fn take(&mut self, op: usize, rank: u32, place: (u32, u64, SubBuffer), into: Span) -> Result<(), String>;
+    /// A rank puts a block to where another one has offered it.
+    fn put(&mut self, op: usize, rank: u32, place: (u32, u64, SubBuffer), from: Span) -> Result<(), String>;
+    /// A rank has seen that another one published, and has what that one has put.
+    fn landed(&mut self, rank: u32, other: u32, into: Span) -> Result<(), String>;
     /// A rank publishes.
     fn publish(&mut self, op: usize, rank: u32, seq: u64, from: Span, form: Form);
     /// A rank has seen that another one published, and reads the publication.
@@ -415,6 +430,28 @@ impl<M: Machine> Lockstep<'_, M> {
             }
             Step::WaitAck { rank: other, phase } => {
                 self.machine.ack_seen(op, rank, ranks.at(other), seq(phase));
+            }
+            Step::Offer { range, gives, phase, sub_buffer } => {
+                self.unpublished(rank, seq(phase))?;
+                self.machine.offer(op, rank, seq(phase), (range, gives), sub_buffer)?;
+            }
+            Step::Take { rank: publisher, phase, sub_buffer, into } => {
+                let (seq, publisher) = (seq(phase), ranks.at(publisher));
+                self.access(op, rank, Access { publisher, seq, ..Access::default() })?;
+                self.machine.take(op, rank, (publisher, seq, sub_buffer), into)?;
+            }
+            Step::Put { rank: publisher, phase, sub_buffer, from } => {
+                let (seq, publisher) = (seq(phase), ranks.at(publisher));
+                self.access(op, rank, Access { publisher, seq, ..Access::default() })?;
+                self.unpublished(rank, seq)?;
+                self.machine.put(op, rank, (publisher, seq, sub_buffer), from)?;
+                self.machine.publish(op, rank, seq, Span { len: 0, ..from }, Form::Inline);
+                self.states[rank as usize].published = seq;
+            }
+            Step::AwaitPut { rank: publisher, phase, into } => {
+                let (seq, publisher) = (seq(phase), ranks.at(publisher));
+                self.access(op, rank, Access { publisher, seq, ..Access::default() })?;
+                self.machine.landed(rank, publisher, into)?;
             }
             Step::WaitReuse { chunk } => {
                 let used = window.map_or(0, |window| window.allotment.used(chunk));

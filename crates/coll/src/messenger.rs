@@ -199,8 +199,8 @@ pub trait SharedBuffers {
     /// Exposes `data`: publishes its address and length, for other ranks to [get](SharedBuffers::get) from.
     fn expose(&mut self, seq: u64, data: &Buffer);
 
-    /// Takes back the ranges that this rank exposed under `first` to `last`, although others may still get them: from
-    /// now on a get is refused, and nobody reads that memory any more.
+    /// Takes back the ranges that this rank exposed or offered under `first` to `last`, although others may still use them: from
+    /// now on a get or a put is refused, and nobody touches that memory any more.
     fn revoke_exposed(&mut self, first: u64, last: u64);
 
     /// What `rank` (maybe this rank itself) published under `seq`. `None` until it has, and if it published for another
@@ -210,6 +210,18 @@ pub trait SharedBuffers {
 
     /// Copies `into.len()` bytes from offset `at` of the range that `rank` exposed under `seq`. `false`: refused.
     fn get(&mut self, rank: u32, seq: u64, at: u64, into: &Buffer) -> bool;
+
+    /// Offers `range`: says from byte `at` of this rank's cell of `seq` on, in [so many bytes](crate::SubBuffer::OFFER), where it is, for
+    /// one other rank to [take](SharedBuffers::take) it, or to [put](SharedBuffers::put) a block there, once the cell is published. The memory is
+    /// that rank's until it acknowledges `seq`, or this rank [takes it back](SharedBuffers::revoke_exposed).
+    fn offer(&mut self, seq: u64, at: u64, range: &Buffer);
+
+    /// Copies the range that `rank` has offered by byte `at` of its cell of `seq`. `false`: refused, or not as long as `into`.
+    fn take(&mut self, rank: u32, seq: u64, at: u64, into: &Buffer) -> bool;
+
+    /// Copies `data` to the range that `rank` has offered by byte `at` of its cell of `seq`, then publishes nothing under `seq`.
+    /// If it offers none, the system refuses or the lengths differ, this exposes a copy of `data` instead.
+    fn put(&mut self, rank: u32, seq: u64, at: Option<u64>, data: &Buffer);
 
     /// Acknowledges: this rank is done with everything published up to and including `seq`.
     fn ack(&mut self, seq: u64);

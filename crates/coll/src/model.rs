@@ -276,9 +276,11 @@ impl Model {
             + if crowd > 1.0 { cost.rewritten * self.rewrite * elsewhere } else { 0.0 };
         let got =
             cost.gets * self.get + self.got(cost.gets, cost.got_bytes) + cost.shared_bytes * self.shared_byte;
+        let put = cost.puts * self.get + cost.put_bytes * self.single_copy_byte;
         // What is got in a scatter all ranks get.
         let by_all = |all: bool, time: f64| if all { time * crowd } else { time };
-        latency + turns + by_all(all, work) + by_all(!matches!(kind, Kind::Gather | Kind::Gatherv), got)
+        let got = by_all(!matches!(kind, Kind::Gather | Kind::Gatherv), got);
+        latency + turns + by_all(all, work) + got + by_all(true, put)
     }
 }
 

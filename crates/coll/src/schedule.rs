@@ -116,10 +116,23 @@ impl SubBuffer {
     /// Bytes that the length takes.
     pub const HEAD: u64 = 8;
 
+    /// Bytes of an offer, besides the length: where a range is.
+    pub const OFFER: u64 = 24;
+
     /// Sub-buffer `index` of a cell of `cell_bytes` bytes that is cut into `number` sub-buffers.
     pub fn new(cell_bytes: u64, index: u32, number: u32) -> SubBuffer {
         let each = cell_bytes / u64::from(number.max(1));
         SubBuffer { at: each * u64::from(index), room: each.saturating_sub(SubBuffer::HEAD) }
+    }
+
+    /// The byte of the cell where an offer starts.
+    pub(crate) fn offer(&self) -> u64 {
+        self.at + SubBuffer::HEAD
+    }
+
+    /// True if it has room for an offer.
+    pub fn holds_offer(&self) -> bool {
+        self.room >= SubBuffer::OFFER
     }
 
     /// True if a block of `len` bytes fits.
@@ -166,6 +179,17 @@ pub enum Step<R = Span> {
     Ack { phase: u32 },
     /// Waits until a rank has acknowledged the phase.
     WaitAck { rank: u32, phase: u32 },
+    /// Says in a sub-buffer of this rank's cell of the phase, as [`Step::Pack`] says what a block is, where a range is. The rank whose
+    /// sub-buffer it is takes the block there, if this rank `gives` it, or puts its own there. Until it has, nothing else touches
+    /// the range.
+    Offer { range: R, gives: bool, phase: u32, sub_buffer: SubBuffer },
+    /// Copies to `into` the range that a rank offered in a sub-buffer, once that rank has published. The range must be as long.
+    Take { rank: u32, phase: u32, sub_buffer: SubBuffer, into: R },
+    /// Copies a block to the range that a rank offered in a sub-buffer, once that rank has published, and publishes that. The range must
+    /// be as long.
+    Put { rank: u32, phase: u32, sub_buffer: SubBuffer, from: R },
+    /// Waits until a rank has published that its block is in the range that was offered to it.
+    AwaitPut { rank: u32, phase: u32, into: R },
     /// Waits until all ranks have acknowledged what earlier collectives had in those sections of the shared scratch
     /// that chunk 0 or 1 of this one takes.
     WaitReuse { chunk: u32 },
@@ -200,10 +224,15 @@ impl<R: Copy> Step<R> {
             | Step::RecvReduce { from: peer, .. } => Guard::Message(peer),
             Step::Copy { .. } | Step::Reduce { .. } => Guard::Free,
             Step::Ack { .. } => Guard::Turn,
-            Step::Publish { phase, .. } | Step::Pack { phase, .. } => Guard::CellFree(phase),
+            Step::Publish { phase, .. } | Step::Pack { phase, .. } | Step::Offer { phase, .. } => {
+                Guard::CellFree(phase)
+            }
             Step::Unpack { rank, phase, .. }
             | Step::Await { rank, phase }
             | Step::Get { rank, phase, .. }
+            | Step::Take { rank, phase, .. }
+            | Step::Put { rank, phase, .. }
+            | Step::AwaitPut { rank, phase, .. }
             | Step::GetReduce { rank, phase, .. } => Guard::Published(rank, phase),
             Step::WaitAck { rank, phase } => Guard::Acked(rank, phase),
             Step::WaitReuse { chunk } => Guard::Reusable(chunk),
@@ -213,8 +242,16 @@ impl<R: Copy> Step<R> {
     /// The range that it moves data from or to, of those that another rank has to do with.
     pub(crate) fn range(&self) -> Option<R> {
         match *self {
-            Step::Send { from, .. } | Step::Publish { from, .. } | Step::Pack { from, .. } => Some(from),
-            Step::Recv { into, .. } | Step::Unpack { into, .. } | Step::Get { into, .. } => Some(into),
+            Step::Send { from, .. }
+            | Step::Publish { from, .. }
+            | Step::Pack { from, .. }
+            | Step::Put { from, .. } => Some(from),
+            Step::Recv { into, .. }
+            | Step::Unpack { into, .. }
+            | Step::Get { into, .. }
+            | Step::Take { into, .. }
+            | Step::Offer { range: into, .. }
+            | Step::AwaitPut { into, .. } => Some(into),
             Step::RecvReduce { merge, .. } | Step::GetReduce { merge, .. } => Some(merge.into),
             _ => None,
         }
@@ -223,9 +260,11 @@ impl<R: Copy> Step<R> {
     /// The ranges that it reads.
     pub(crate) fn reads(&self) -> [Option<R>; 2] {
         match *self {
-            Step::Send { from, .. } | Step::Publish { from, .. } | Step::Pack { from, .. } => {
-                [Some(from), None]
-            }
+            Step::Send { from, .. }
+            | Step::Publish { from, .. }
+            | Step::Pack { from, .. }
+            | Step::Offer { range: from, gives: true, .. }
+            | Step::Put { from, .. } => [Some(from), None],
             Step::Copy { from, .. } => [Some(from), None],
             Step::Reduce { from, into } => [Some(from), Some(into)],
             Step::RecvReduce { merge, .. } | Step::GetReduce { merge, .. } => [Some(merge.with), None],
@@ -239,6 +278,8 @@ impl<R: Copy> Step<R> {
             Step::Recv { into, .. }
             | Step::Unpack { into, .. }
             | Step::Get { into, .. }
+            | Step::Take { into, .. }
+            | Step::AwaitPut { into, .. }
             | Step::Reduce { into, .. }
             | Step::Copy { into, .. } => Some(into),
             Step::RecvReduce { merge, .. } | Step::GetReduce { merge, .. } => Some(merge.into),
@@ -274,6 +315,16 @@ impl<R: Copy> Step<R> {
             }
             Step::Ack { phase } => Step::Ack { phase },
             Step::WaitAck { rank, phase } => Step::WaitAck { rank, phase },
+            Step::Offer { range: place, gives, phase, sub_buffer } => {
+                Step::Offer { range: range(place)?, gives, phase, sub_buffer }
+            }
+            Step::Take { rank, phase, sub_buffer, into } => {
+                Step::Take { rank, phase, sub_buffer, into: range(into)? }
+            }
+            Step::Put { rank, phase, sub_buffer, from } => {
+                Step::Put { rank, phase, sub_buffer, from: range(from)? }
+            }
+            Step::AwaitPut { rank, phase, into } => Step::AwaitPut { rank, phase, into: range(into)? },
             Step::WaitReuse { chunk } => Step::WaitReuse { chunk },
         })
     }

@@ -116,6 +116,8 @@ pub struct Shape {
     pub commutative: bool,
     /// A node has more ranks than cores.
     pub crowded: bool,
+    /// Ranks of a node may read and write each other's memory by single copy.
+    pub single_copy: bool,
     /// The order of ranks on a ring, if it is another one than that of their numbers.
     pub ring: Option<Arc<RingOrder>>,
     /// What becomes of the stages, if the algorithm is a composition.
@@ -146,6 +148,7 @@ impl Shape {
         products: Products::UNCUT,
         commutative: true,
         crowded: false,
+        single_copy: false,
         ring: None,
         composition: None,
     };
@@ -157,6 +160,7 @@ impl Shape {
         let (cell_bytes, scratch) =
             topology.shared.map_or((0, 0), |shared| (shared.inline, topology.scratch(shared)));
         self.crowded = topology.crowded();
+        self.single_copy = topology.shared.is_some_and(|shared| shared.single_copy);
         (self.cell_bytes, self.scratch) = (cell_bytes, scratch / self.unit.max(1));
     }
 

@@ -151,6 +151,7 @@ impl<'a> Simulation<'a> {
             longest_copied: tuning.model.longest_copied(algorithm.kind, topology) as u64,
             products: tuning.model.products(topology),
             crowded: topology.crowded(),
+            single_copy: topology.shared.is_some_and(|shared| shared.single_copy),
             ring: false,
             nodes: 0,
         };
@@ -408,6 +409,25 @@ impl Machine for Clock<'_> {
         };
         let reduced = if access.merge.is_some() { bytes * model.gamma } else { 0.0 };
         self.work(rank, served, transfer + read + reduced);
+        Ok(())
+    }
+
+    fn offer(&mut self, _: usize, rank: u32, _: u64, _: (Span, bool), _: SubBuffer) -> Result<(), String> {
+        self.work(rank, 0.0, 0.0);
+        Ok(())
+    }
+
+    fn take(&mut self, op: usize, rank: u32, place: (u32, u64, SubBuffer), into: Span) -> Result<(), String> {
+        self.put(op, rank, place, into)
+    }
+
+    fn put(&mut self, _: usize, rank: u32, _: (u32, u64, SubBuffer), from: Span) -> Result<(), String> {
+        let copied = self.model.get + self.model.got(1.0, self.bytes(from));
+        self.work(rank, 0.0, copied);
+        Ok(())
+    }
+
+    fn landed(&mut self, _: u32, _: u32, _: Span) -> Result<(), String> {
         Ok(())
     }
 

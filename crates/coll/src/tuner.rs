@@ -182,7 +182,12 @@ pub(crate) fn unfit(
         Needs::SharedScratch if shared.scratch < 2 * LARGEST_ELEMENT * u64::from(topology.ranks) => {
             Some("the ranks have no shared scratch".into())
         }
-        Needs::SingleCopy if !shared.single_copy => Some("single copy between the ranks is refused".into()),
+        Needs::SingleCopy | Needs::Offers if !shared.single_copy => {
+            Some("single copy between the ranks is refused".into())
+        }
+        Needs::Offers if !SubBuffer::new(shared.inline, 0, topology.ranks - 1).holds_offer() => {
+            Some("a cell of a CICO buffer has no room for so many ranks".into())
+        }
         _ => None,
     }
 }

@@ -443,6 +443,9 @@ impl coll::SharedBuffers for &CommBuffers {
         fn expose(seq: u64, data: &Buffer);
         fn revoke_exposed(first: u64, last: u64);
         fn get(rank: u32, seq: u64, at: u64, into: &Buffer) -> bool;
+        fn offer(seq: u64, at: u64, range: &Buffer);
+        fn take(rank: u32, seq: u64, at: u64, into: &Buffer) -> bool;
+        fn put(rank: u32, seq: u64, at: Option<u64>, data: &Buffer);
         fn ack(seq: u64);
         fn acked(rank: u32) -> u64;
         fn void(first: u64, last: u64);

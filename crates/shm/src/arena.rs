@@ -25,6 +25,8 @@ const EXPOSED: u64 = 1 << 63;
 /// Set in a cell's length word if the bytes begin behind the head, as few bytes do, although they may be many: it is not known
 /// how many of them are used.
 const PACKED: u64 = 1 << 62;
+/// Set in the length word of a packed cell when the ranges that it offers are taken back.
+const TAKEN_BACK: u64 = 1 << 61;
 
 /// What a rank published under a sequence number.
 #[derive(Debug)]
@@ -43,7 +45,7 @@ pub struct Arena {
     /// Local index of each rank of the communicator.
     peers: Box<[u32]>,
     wake_conditions: Arc<WakeConditions>,
-    /// Copies of exposed ranges of this rank that lie in the segment, with their sequence numbers.
+    /// Copies of exposed ranges of this rank that lie in the segment, with their sequence numbers, untagged.
     copies: Mutex<Vec<(u64, Remote)>>,
 }
 
@@ -114,7 +116,11 @@ impl Arena {
     pub fn expose(&self, seq: u64, bytes: &Buffer) {
         let cell = self.layout.my_cell(seq);
         let copy = if system::is_readable() { None } else { self.copy_into_segment(seq, bytes) };
-        let Remote { addr, len, key } = copy.unwrap_or_else(|| self.attachment.remote(bytes));
+        self.mark_exposed(cell, seq, copy.unwrap_or_else(|| self.attachment.remote(bytes)));
+    }
+
+    /// Publishes a range under a sequence number.
+    fn mark_exposed(&self, cell: usize, seq: u64, Remote { addr, len, key }: Remote) {
         for (i, word) in [addr, len, key].into_iter().enumerate() {
             self.word(cell + CELL_HEAD + i * 8).store(word, Ordering::Relaxed);
         }
@@ -124,6 +130,7 @@ impl Arena {
     /// Makes a copy of `bytes` in the segment, to be published under `seq`; `None` if the segment has no room.
     #[cold]
     fn copy_into_segment(&self, seq: u64, bytes: &Buffer) -> Option<Remote> {
+        let seq = untagged(seq);
         // All ranks have acknowledged what was published `CELLS` numbers ago, as this rank may use that cell again.
         self.free_copies(|other| other + CELLS <= seq);
         let len = bytes.len();
@@ -147,18 +154,94 @@ impl Arena {
         });
     }
 
-    /// Takes back the exposed ranges that this rank published under `first` to `last`, although other ranks may be reading
-    /// them: from now on no [`Arena::get`] of them succeeds.
+    /// Takes back the ranges that this rank exposed or offered under `first` to `last`, although other ranks may be using
+    /// them: from now on no [`Arena::get`] of them succeeds, and nothing is [put](Arena::put) there.
     pub fn revoke_exposed(&self, first: u64, last: u64) {
+        let mut offers = false;
         for seq in first.max((last + 1).saturating_sub(CELLS))..=last {
             let cell = self.layout.my_cell(seq);
             let published = self.word(cell).load(Ordering::Relaxed) == seq;
-            if published && self.word(cell + 8).load(Ordering::Relaxed) & EXPOSED != 0 {
+            let len = self.word(cell + 8).load(Ordering::Relaxed);
+            if published && len & EXPOSED != 0 {
                 // No exposed range has the key 0.
                 self.word(cell + CELL_HEAD + 16).store(0, Ordering::Relaxed);
             }
+            if published && len & PACKED != 0 {
+                self.word(cell + 8).store(len | TAKEN_BACK, Ordering::Relaxed);
+                offers = true;
+            }
         }
+        // With the one in `Attachment::transfer`: who writes sees that, or is seen to write.
         fence(Ordering::SeqCst);
+        if offers {
+            self.attachment.await_writers();
+        }
+    }
+
+    /// Offers `range`: says in 24 bytes from byte `at` of this rank's cell of `seq` on where it is, for one other rank to
+    /// [take](Arena::take) it, or to [put](Arena::put) a block there, once the [cell is published](Arena::publish_cell).
+    ///
+    /// If no other process may reach this one's memory, a copy in the segment is offered, and nothing can be put.
+    pub fn offer(&self, seq: u64, at: u64, range: &Buffer) {
+        let copy = if system::is_readable() { None } else { self.copy_into_segment(seq, range) };
+        let Remote { addr, len, key } = copy.unwrap_or_else(|| self.attachment.remote(range));
+        let words = [addr, len, key].map(u64::to_ne_bytes);
+        self.cell(seq).write(at as isize, words.as_flattened());
+    }
+
+    /// Copies the range that `rank` has offered by byte `at` of its cell of `seq`, which this rank has [seen](Arena::poll) published.
+    /// False: it is not as long as `into`, it was taken back, or this process cannot read that memory.
+    pub fn take(&self, rank: u32, seq: u64, at: u64, into: &Buffer) -> bool {
+        self.use_offer((rank, seq, at), into, Way::Read)
+    }
+
+    /// Copies `data` to the range that `rank` has offered by byte `at` of its cell of `seq`, which this rank has
+    /// [seen](Arena::poll) published, then publishes nothing under `seq`. If `rank` offers none, that is not possible or the lengths
+    /// differ, a copy of `data` is exposed instead.
+    pub fn put(&self, rank: u32, seq: u64, at: Option<u64>, data: &Buffer) {
+        let cell = self.layout.my_cell(seq);
+        if at.is_some_and(|at| self.use_offer((rank, seq, at), data, Way::Write)) {
+            return self.mark_published(cell, seq, 0);
+        }
+        let nowhere = Remote { addr: 0, len: data.len() as u64, key: 0 };
+        self.mark_exposed(cell, seq, self.copy_into_segment(seq, data).unwrap_or(nowhere));
+    }
+
+    /// Copies from or to an offered range as long; false if that is not possible.
+    fn use_offer(&self, (rank, seq, at): (u32, u64, u64), local: &Buffer, way: Way) -> bool {
+        let cell = self.layout.cell(rank, seq);
+        let valid = || {
+            let len = self.word(cell + 8).load(Ordering::Relaxed);
+            self.word(cell).load(Ordering::Acquire) == seq && len & (PACKED | TAKEN_BACK) == PACKED
+        };
+        if !valid() {
+            return false;
+        }
+        // SAFETY: in the range of the segment that `open` has checked; the cell is not written again before this rank
+        // acknowledges the sequence number.
+        let offers =
+            unsafe { Buffer::new(self.attachment.segment.at(cell + CELL_HEAD), self.inline_bytes()) };
+        let mut words = [[0; 8]; 3];
+        offers.read(at as isize, words.as_flattened_mut());
+        let [addr, len, key] = words.map(u64::from_ne_bytes);
+        if len != local.len() as u64 {
+            return false;
+        }
+        if key == IN_SEGMENT {
+            return way == Way::Read && self.read_copy(addr, 0, local);
+        }
+        let (peer, local) = (self.peers[rank as usize], std::slice::from_ref(local));
+        let remote = Remote { addr, len, key };
+        self.attachment.transfer_while(peer, remote, local, way, &valid) == Transfer::Done
+    }
+
+    /// Reads a copy in the segment, from some byte on.
+    fn read_copy(&self, addr: u64, at: u64, into: &Buffer) -> bool {
+        let place = self.attachment.segment.ptr((addr + at) as usize, into.len());
+        // SAFETY: inside the segment (checked), and not freed before this rank acknowledges the sequence number.
+        let copy = unsafe { Buffer::new(place, into.len()) };
+        into.copy_from(into.lo(), &copy, 0, into.len());
+        true
     }
 
     /// What `rank` (maybe this one) published under `seq`; `None` if it has not yet. To be called only
@@ -183,7 +266,7 @@ impl Arena {
         if len & EXPOSED != 0 {
             return Some(Published::Exposed(len & !EXPOSED));
         }
-        let len = ((len & !PACKED) as usize).min(self.inline_bytes());
+        let len = ((len & !(PACKED | TAKEN_BACK)) as usize).min(self.inline_bytes());
         // SAFETY: in the range of the segment that `open` has checked, and this arena holds the segment; the cell is not
         // written again before this rank acknowledges the sequence number.
         Some(Published::Inline(unsafe { Buffer::new(self.attachment.segment.at(cell + body), len) }))
@@ -204,18 +287,12 @@ impl Arena {
                 let [addr, key] = [0, 16].map(|i| self.word(body + i).load(Ordering::Relaxed));
                 let part = Remote { addr: addr.wrapping_add(at), len: bytes, key };
                 if key == IN_SEGMENT {
-                    // SAFETY: inside the segment (checked), and not freed before this rank acknowledges the sequence number.
-                    let copy = unsafe {
-                        Buffer::new(self.attachment.segment.ptr(part.addr as usize, into.len()), into.len())
-                    };
-                    into.copy_from(into.lo(), &copy, 0, into.len());
-                    return true;
+                    return self.read_copy(addr, at, into);
                 }
-                // The key is compared again after the read, as in `Attachment::read`: the range may have been taken back
-                // meanwhile.
                 let local = std::slice::from_ref(into);
-                self.attachment.transfer(self.peers[rank as usize], part, local, Way::Read) == Transfer::Done
-                    && self.word(body + 16).load(Ordering::Relaxed) == key
+                let valid = || self.word(body + 16).load(Ordering::Relaxed) == key;
+                let peer = self.peers[rank as usize];
+                self.attachment.transfer_while(peer, part, local, Way::Read, &valid) == Transfer::Done
             }
             _ => false,
         }
@@ -318,6 +395,11 @@ impl Drop for Arena {
 #[inline(always)]
 fn body_at(len: u64) -> usize {
     if len & PACKED != 0 || len <= (LINE - CELL_HEAD) as u64 { CELL_HEAD } else { LINE }
+}
+
+/// A sequence number as ranks acknowledge it: without its upper 16 bits, by which those that publish tell calls apart.
+fn untagged(seq: u64) -> u64 {
+    seq & (u64::MAX >> 16)
 }
 
 /// The key of an exposed range whose copy lies in the segment. Keys of ranges in a rank's own memory are odd; 0: taken back.

@@ -232,6 +232,11 @@ impl Attachment {
         self.block(self.me).identity.key.fetch_add(2, Ordering::SeqCst);
         // With the fence in `transfer`: a writer sees the new key, or is seen here.
         fence(Ordering::SeqCst);
+        self.await_writers();
+    }
+
+    /// Waits while the kernel copies into this rank's memory for a peer.
+    pub(crate) fn await_writers(&self) {
         for rank in (0..self.segment.layout.ranks).filter(|rank| *rank != self.me) {
             let id = &self.block(rank).identity;
             while id.writes.load(Ordering::Acquire) == self.me + 1
@@ -245,6 +250,18 @@ impl Attachment {
 
     /// Copies between the `remote.len` bytes that `rank` registered and `local`, whose buffers follow one another.
     pub(crate) fn transfer(&self, rank: u32, remote: Remote, local: &[Buffer], way: Way) -> Transfer {
+        self.transfer_while(rank, remote, local, way, &|| true)
+    }
+
+    /// The same, if that is `valid`, before the copy and after it.
+    pub(crate) fn transfer_while(
+        &self,
+        rank: u32,
+        remote: Remote,
+        local: &[Buffer],
+        way: Way,
+        valid: &dyn Fn() -> bool,
+    ) -> Transfer {
         let len: usize = local.iter().map(Buffer::len).sum();
         assert_eq!(remote.len, len as u64, "a transfer takes all of its buffers");
         if len == 0 {
@@ -256,7 +273,7 @@ impl Attachment {
             // With the fence in `revoke`.
             fence(Ordering::SeqCst);
         }
-        let done = self.while_valid(rank, remote.key, || match self.read_path(rank) {
+        let done = self.while_valid(rank, remote.key, valid, || match self.read_path(rank) {
             ReadPath::SameProcess => copy_in_process(remote, local, way),
             ReadPath::Syscall => self.copy_by_syscall(rank, remote, local, way),
             ReadPath::Unknown | ReadPath::Refused => false,
@@ -275,10 +292,11 @@ impl Attachment {
         Transfer::Done
     }
 
-    /// Whether `copy` has copied what `rank` registered under this key, and that holds before and after it.
-    fn while_valid(&self, rank: u32, key: u64, copy: impl FnOnce() -> bool) -> bool {
+    /// Whether `copy` has copied what `rank` registered under this key, and that and what is `also` asked hold before and after it.
+    fn while_valid(&self, rank: u32, key: u64, also: &dyn Fn() -> bool, copy: impl FnOnce() -> bool) -> bool {
         let id = &self.block(rank).identity;
-        let valid = || id.present.load(Ordering::Acquire) == 1 && id.key.load(Ordering::Relaxed) == key;
+        let valid =
+            || id.present.load(Ordering::Acquire) == 1 && id.key.load(Ordering::Relaxed) == key && also();
         let copied = valid() && copy();
         // Acquire, with the fence in `revoke`: a reader that got bytes written after it finds another key, too.
         fence(Ordering::Acquire);
@@ -312,7 +330,7 @@ impl Attachment {
         let pid = identity.pid.load(Ordering::Relaxed);
         // SAFETY: the parts are checked against the bounds of buffers that may be written.
         let read = || unsafe { system::copy_process(pid, &remote[..count], &local[..count], false) };
-        if count == 0 || !self.while_valid(rank, key, || read().is_ok_and(|read| read == bytes)) {
+        if count == 0 || !self.while_valid(rank, key, &|| true, || read().is_ok_and(|read| read == bytes)) {
             return 0;
         }
         self.count_reads(count, bytes);

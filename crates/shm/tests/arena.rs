@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use banyan_memory::{Buffer, HeapBuffer};
 use banyan_shm::{Arena, Published, Shm, SingleCopy};
 use banyan_transport::{Fabric, Wake};
-use common::{Inbox, fresh};
+use common::{Inbox, attach, fresh, without};
 
 fn bytes(buffer: &Buffer) -> Vec<u8> {
     let mut out = vec![0; buffer.len()];
@@ -119,14 +119,20 @@ fn copied() {
     let views = arenas(&all, all[0].arena_alloc(2).expect("room"));
     let part = HeapBuffer::zeroed(5000);
     let mut first = None;
-    for seq in 1..=Arena::CELLS * 4 {
-        let source = HeapBuffer::copy_of(&[seq as u8; 100_000]);
-        views[0].expose(seq, &source);
-        assert!(matches!(views[1].poll(0, seq), Some(Published::Exposed(100_000))));
-        assert!(views[1].get(0, seq, 95_000, &part) && bytes(&part) == [seq as u8; 5000]);
-        assert!(!views[1].get(0, seq, 95_001, &part), "past the end");
-        views.iter().for_each(|rank| rank.ack(seq));
-        if seq == Arena::CELLS * 2 {
+    // The upper 16 bits of a sequence number are in no order.
+    let tagged = |seq: u64| (seq * 7 % 5) << 48 | seq;
+    for seq in (1..=Arena::CELLS * 4).step_by(2) {
+        let both = [tagged(seq), tagged(seq + 1)];
+        for seq in both {
+            views[0].expose(seq, &HeapBuffer::copy_of(&[seq as u8; 100_000]));
+        }
+        for seq in both {
+            assert!(matches!(views[1].poll(0, seq), Some(Published::Exposed(100_000))));
+            assert!(views[1].get(0, seq, 95_000, &part) && bytes(&part) == [seq as u8; 5000]);
+            assert!(!views[1].get(0, seq, 95_001, &part), "past the end");
+        }
+        views.iter().for_each(|rank| rank.ack(seq + 1));
+        if seq == Arena::CELLS * 2 + 1 {
             first = all[0].arena_alloc(2);
         }
     }
@@ -136,6 +142,51 @@ fn copied() {
     views[0].expose(100, &HeapBuffer::copy_of(&[1; 1000]));
     views[0].revoke_exposed(100, 100);
     assert!(!views[1].get(0, 100, 0, &HeapBuffer::zeroed(10)), "taken back");
+    // A block that is given is there, and one that is to be put is kept for the other rank to get.
+    views.iter().for_each(|rank| rank.ack(100));
+    let [given, place] = [[1; 5000], [0; 5000]].map(|bytes| HeapBuffer::copy_of(&bytes));
+    views[0].offer(101, 0, &given);
+    views[0].offer(101, 24, &place);
+    views[0].publish_cell(101);
+    assert!(views[1].take(0, 101, 0, &part) && bytes(&part) == [1; 5000]);
+    views[1].put(0, 101, Some(24), &HeapBuffer::copy_of(&[2; 5000]));
+    assert!(matches!(views[0].poll(1, 101), Some(Published::Exposed(5000))));
+    assert!(views[0].get(1, 101, 0, &part) && bytes(&part) == [2; 5000] && bytes(&place) == [0; 5000]);
+}
+
+/// Where the system lets a rank read and not write, its blocks are kept.
+#[test]
+fn blocks_are_kept_where_the_system_forbids_to_write() {
+    const LEN: usize = 70_000;
+    let memory = Shm::memory(2, None).expect("memory");
+    let root = attach(&memory, 0, 2, SingleCopy::Syscall);
+    let at = root.arena_alloc(2).expect("room");
+    let [mine, place] = [[3u8; LEN], [0; LEN]].map(|bytes| HeapBuffer::copy_of(&bytes));
+    let arena = root.arena(at, 0, 2, &[0, 1]);
+    for (seq, forbidden) in [(1, false), (2, true)] {
+        place.write(0, &[0; LEN]);
+        arena.offer(seq, 8, &place);
+        arena.publish_cell(seq);
+        let put = || {
+            let leaf = attach(&memory, 1, 2, SingleCopy::Syscall);
+            let arena = leaf.arena(at, 1, 2, &[0, 1]);
+            assert!(arena.poll(0, seq).is_some());
+            arena.put(0, seq, Some(8), &mine);
+        };
+        if forbidden {
+            without(libc::SYS_process_vm_writev, put)
+        } else {
+            put()
+        }
+        match arena.poll(1, seq) {
+            Some(Published::Inline(none)) if !forbidden => assert!(none.is_empty()),
+            Some(Published::Exposed(len)) if forbidden => {
+                assert!(len == LEN as u64 && arena.get(1, seq, 0, &place));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(bytes(&place), [3; LEN]);
+    }
 }
 
 #[test]

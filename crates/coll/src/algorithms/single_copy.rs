@@ -1,8 +1,11 @@
 //! Algorithms for large data on one node (`single_copy`): ranks expose their memory by way of the CICO buffers, and get out of that of
-//! others. Of a vector that is reduced each rank combines a part.
+//! others, or put into it. Of a vector that is reduced each rank combines a part.
 
 use super::cico::{self, bcast, move_blocks, others, wait_acks};
-use crate::{Algorithm, Buf, Case, Cost, Form, Kind, Merge, Needs, Round, Shape, Side, Span, Step};
+use super::own;
+use crate::{
+    Algorithm, Buf, Case, Cost, Form, Kind, Merge, Needs, Round, Shape, Side, Span, Step, SubBuffer,
+};
 
 pub(crate) const ROWS: &[&Algorithm] =
     &[&BCAST, &GATHER, &SCATTER, &ALLGATHER, &ALLGATHERV, &ALLTOALL, &REDUCE, &ALLREDUCE, &EXSCAN];
@@ -57,9 +60,21 @@ pub(crate) const ALLTOALL: Algorithm = Algorithm {
 
 pub(crate) const GATHER: Algorithm = Algorithm {
     kind: Kind::Gather,
-    about: "the root gets the blocks out of the others' memory: large blocks on one node",
-    cost: |case: &Case| Cost { transfers: case.p(), ..(ALLTOALL.cost)(case) },
-    ..ALLGATHER
+    name: "single_copy",
+    about: "each puts its block into the root's memory, all at a time: large blocks on one node",
+    needs: Needs::Offers,
+    phases: |_| 1,
+    rounds: |_| 5,
+    round: gather,
+    cost: |case: &Case| Cost {
+        transfers: case.p(),
+        copied: case.bytes,
+        puts: 1.0,
+        put_bytes: case.bytes,
+        waits: 2.0,
+        ..Cost::default()
+    },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const SCATTER: Algorithm = Algorithm {
@@ -130,6 +145,41 @@ fn combine_parts_cost(case: &Case) -> Cost {
         got_bytes: 2.0 * share * case.bytes,
         waits: 3.0,
         ..Cost::default()
+    }
+}
+
+/// Rounds: offer the root's memory, a block to each; publish that; put the own block there, or copy it; wait for the blocks of all
+/// others, or acknowledge; acknowledge at the root.
+fn gather(shape: &Shape, index: u32, round: &mut Round) {
+    let (me, root, phase) = (shape.relative(), shape.root, 0);
+    let sub_buffer = |distance: u32| SubBuffer::new(shape.cell_bytes, distance - 1, shape.ranks - 1);
+    let blocks = (1..shape.ranks).map(|distance| {
+        let rank = shape.after(root, distance);
+        (distance, rank, Span::new(Buf::Recv, shape.recvs.block(rank)))
+    });
+    match (index, me) {
+        (0, 0) => {
+            for (distance, _, into) in blocks {
+                round.push(Step::Offer {
+                    range: into,
+                    gives: false,
+                    phase,
+                    sub_buffer: sub_buffer(distance),
+                });
+            }
+        }
+        (1, 0) if shape.ranks > 1 => {
+            let from = Span::new(Buf::Send, (0, 0));
+            round.push(Step::Publish { from, phase, form: Form::Packed });
+        }
+        (2, 0) => own(shape, round),
+        (2, _) => {
+            let from = shape.whole(Buf::Send);
+            round.push(Step::Put { rank: root, phase, sub_buffer: sub_buffer(me), from });
+        }
+        (3, 0) => blocks.for_each(|(_, rank, into)| round.push(Step::AwaitPut { rank, phase, into })),
+        (3, _) | (4, 0) => round.push(Step::Ack { phase }),
+        _ => {}
     }
 }
 

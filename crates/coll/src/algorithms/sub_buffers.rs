@@ -1,8 +1,9 @@
 //! Algorithms over shared memory for collectives where not all ranks know all sizes. A rank's cell has a
 //! sub-buffer for each rank that it gives something. Of a block that does not fit into its sub-buffer, as much as fits
 //! goes through the pair's area of the shared scratch, and the rest by message; one that is so long that a message is quicker
-//! ([`Shape::longest_copied`]) goes as one. Both ends of a pair know the size of their block, so each pair decides for itself; a
-//! pair without data does nothing.
+//! ([`Shape::longest_copied`]) goes as one, or, where there are more ranks than cores, by single copy between the two ranks' memory
+//! ([`Direct`]), which all do at a time. Both ends of a pair know the size of their block, so each pair decides for itself; a pair without
+//! data does nothing.
 
 use std::ops::Range;
 
@@ -91,10 +92,33 @@ fn one_of_many(case: &Case) -> SubBuffer {
     SubBuffer::new(case.cell_bytes as u64, 0, case.ranks - 1)
 }
 
-/// Rounds: wait for reuse, pack, publish; then copy the own block and unpack, copy from the shared scratch and acknowledge, while
-/// messages go in windows.
+/// Rounds: wait for reuse, pack, publish; then copy the own block and unpack, copy from the shared scratch, acknowledge, and wait until what
+/// was offered is taken, while messages go in windows.
 fn rounds(shape: &Shape) -> u32 {
-    3 + linear_rounds(shape).max(3)
+    3 + linear_rounds(shape).max(4)
+}
+
+/// How blocks go between two ranks' memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direct {
+    /// The root offers where they belong, and the others put them there.
+    Put,
+    /// Who gives them offers them, and the others take them.
+    Take,
+}
+
+impl Direct {
+    /// How long blocks go, if they do not go by message. With a core for each rank a message learns the way that is best for it.
+    fn of(shape: &Shape) -> Option<Direct> {
+        let direct = if shape.kind == Kind::Gatherv { Direct::Put } else { Direct::Take };
+        let may = shape.crowded && shape.single_copy && one_for_each(shape, 1).holds_offer();
+        may.then_some(direct)
+    }
+}
+
+/// The sub-buffer of a distance in a cell that has one for each.
+fn one_for_each(shape: &Shape, distance: u32) -> SubBuffer {
+    SubBuffer::new(shape.cell_bytes, distance - 1, shape.ranks - 1)
 }
 
 /// Units of the shared scratch for each pair with the root.
@@ -149,6 +173,7 @@ fn rooted(shape: &Shape, index: u32, round: &mut Round) {
     let gets = |distance| ((me == 0) != scatters).then(|| block(Buf::Recv, &shape.recvs, distance));
     let exchange = PairExchange {
         sub_buffers: if scatters { shape.ranks - 1 } else { 1 },
+        direct: Direct::of(shape),
         area: area(shape),
         longest: shape.longest_copied,
         writer_stride: 0,
@@ -175,6 +200,7 @@ fn alltoallv(shape: &Shape, index: u32, round: &mut Round) {
     let by_message = swaps && longer > LONGEST_SWAPPED / shape.unit.max(1);
     let exchange = PairExchange {
         sub_buffers: others,
+        direct: Direct::of(shape),
         area,
         longest: if by_message { 0 } else { shape.longest_copied },
         writer_stride: area * u64::from(if swaps { others } else { shape.ranks }),
@@ -190,6 +216,8 @@ fn alltoallv(shape: &Shape, index: u32, round: &mut Round) {
 struct PairExchange {
     /// The number of sub-buffers of a cell.
     sub_buffers: u32,
+    /// How blocks go that are longer than those that go over the shared scratch, if not by message.
+    direct: Option<Direct>,
     /// Units of the shared scratch for each distance.
     area: u64,
     /// Units of the longest block that goes over it.
@@ -228,9 +256,22 @@ impl PairExchange {
             0 => {}
             1 => {
                 for distance in distances {
-                    let Some((_, from)) =
-                        gives(distance).filter(|&(_, from)| !self.alone(from, sub_buffer(distance)))
-                    else {
+                    let offer = |range: Span, gives: bool, sub_buffer: SubBuffer| Step::Offer {
+                        range,
+                        gives,
+                        phase: 0,
+                        sub_buffer,
+                    };
+                    if let Some((_, into)) = self.put(gets(distance), sub_buffer(distance)) {
+                        round.push(offer(into, false, one_for_each(shape, distance)));
+                    }
+                    if let Some((_, from)) = self.taken(gives(distance), sub_buffer(distance)) {
+                        round.push(offer(from, true, sub_buffer(distance)));
+                    }
+                    let Some((_, from)) = gives(distance).filter(|&(_, from)| {
+                        let sub_buffer = sub_buffer(distance);
+                        !self.alone(from, sub_buffer) && !self.goes_directly(from, sub_buffer)
+                    }) else {
                         continue;
                     };
                     round.push(Step::Pack { from, phase: 0, sub_buffer: sub_buffer(distance) });
@@ -246,7 +287,11 @@ impl PairExchange {
                     Some((_, block)) => (block, Form::Inline),
                     None => (Span::new(Buf::Send, (0, 0)), Form::Packed),
                 };
-                if blocks().next().is_some() {
+                // Who puts its block publishes when it is there, and looks whether the root has offered it a place.
+                let puts = blocks()
+                    .any(|(distance, block)| self.put(Some((0, block)), sub_buffer(distance)).is_some());
+                let is_root = self.direct == Some(Direct::Put) && shape.rank == shape.root;
+                if is_root && shape.ranks > 1 || blocks().next().is_some() && !puts {
                     round.push(Step::Publish { from, phase: 0, form });
                 }
             }
@@ -265,7 +310,26 @@ impl PairExchange {
                     own(shape, round);
                 }
                 for distance in distances {
+                    if let (0, Some((rank, from))) = (window, self.put(gives(distance), sub_buffer(distance)))
+                    {
+                        let sub_buffer = one_for_each(shape, distance);
+                        round.push(Step::Put { rank, phase: 0, sub_buffer, from });
+                    }
+                    if let (3, Some((rank, _))) = (window, self.taken(gives(distance), sub_buffer(distance)))
+                    {
+                        round.push(Step::WaitAck { rank, phase: 0 });
+                    }
                     let (block, sub_buffer) = (gets(distance), sub_buffer(distance));
+                    if let Some((rank, into)) =
+                        block.filter(|&(_, block)| self.goes_directly(block, sub_buffer))
+                    {
+                        match self.direct {
+                            _ if window > 0 => {}
+                            Some(Direct::Put) => round.push(Step::AwaitPut { rank, phase: 0, into }),
+                            _ => round.push(Step::Take { rank, phase: 0, sub_buffer, into }),
+                        }
+                        continue;
+                    }
                     match (window, block, self.parts(block, sub_buffer)[0]) {
                         (0, Some((rank, into)), _) => {
                             let sub_buffer = (!self.alone(into, sub_buffer)).then_some(sub_buffer);
@@ -290,10 +354,29 @@ impl PairExchange {
         self.sub_buffers == 1 && sub_buffer.holds(block.len)
     }
 
+    /// True if a block goes from one rank's memory to the other's.
+    fn goes_directly(&self, block: Span, sub_buffer: SubBuffer) -> bool {
+        self.direct.is_some() && !sub_buffer.holds(block.len) && block.len > self.longest
+    }
+
+    /// The block, if its owner puts it where it belongs.
+    fn put(&self, end: Option<(u32, Span)>, sub_buffer: SubBuffer) -> Option<(u32, Span)> {
+        let direct = self.direct == Some(Direct::Put);
+        end.filter(|&(_, block)| direct && self.goes_directly(block, sub_buffer))
+    }
+
+    /// The block, if the other rank takes it.
+    fn taken(&self, end: Option<(u32, Span)>, sub_buffer: SubBuffer) -> Option<(u32, Span)> {
+        let direct = self.direct == Some(Direct::Take);
+        end.filter(|&(_, block)| direct && self.goes_directly(block, sub_buffer))
+    }
+
     /// The parts of a block that does not fit into its sub-buffer: the one that goes over the shared scratch, and the
     /// one that goes by message.
     fn parts(&self, end: Option<(u32, Span)>, sub_buffer: SubBuffer) -> [Option<(u32, Span)>; 2] {
-        let Some((rank, block)) = end.filter(|(_, block)| !sub_buffer.holds(block.len)) else {
+        let Some((rank, block)) =
+            end.filter(|&(_, block)| !sub_buffer.holds(block.len) && !self.goes_directly(block, sub_buffer))
+        else {
             return [None; 2];
         };
         let first = if block.len > self.longest { 0 } else { block.len.min(self.area) };

@@ -127,6 +127,30 @@ impl Operands for Contiguous<'_> {
         shared.get(rank, seq, at, &self.slice(into))
     }
 
+    fn offer(&mut self, (range, _): (Piece, bool), seq: u64, at: u64, shared: &mut impl SharedBuffers) {
+        shared.offer(seq, at, &self.slice(range));
+    }
+
+    fn take(
+        &mut self,
+        (rank, seq, at): (u32, u64, u64),
+        into: Piece,
+        shared: &mut impl SharedBuffers,
+    ) -> bool {
+        shared.take(rank, seq, at, &self.slice(into))
+    }
+
+    fn put(
+        &mut self,
+        (rank, seq, at): (u32, u64, Option<u64>),
+        from: Piece,
+        shared: &mut impl SharedBuffers,
+    ) {
+        shared.put(rank, seq, at, &self.slice(from));
+    }
+
+    fn landed(&mut self, _: Piece) {}
+
     #[inline(always)]
     fn get_reduce(
         &mut self,

@@ -151,9 +151,8 @@ impl ExecutionState {
         if let View::Elements { base, .. } | View::Bytes(base) = std::mem::replace(temp, View::Nothing) {
             work.spare.give(base);
         }
-        while let Some(buffer) = work.kept.pop() {
-            work.spare.give(buffer);
-        }
+        let offered = work.offered.drain(..).map(|(_, buffer)| buffer);
+        work.kept.drain(..).chain(offered).for_each(|buffer| work.spare.give(buffer));
         work.spare.trim();
         work.states.clear();
         work.round.steps.clear();

@@ -71,16 +71,46 @@ impl Operands for Packed<'_> {
     }
 
     fn get(&mut self, (rank, seq, at): (u32, u64, u64), into: Span, shared: &mut impl SharedBuffers) -> bool {
-        if let Some(direct) = self.state.direct(into) {
-            return shared.get(rank, seq, at, &direct);
+        self.fetch(into, |whole| shared.get(rank, seq, at, whole))
+    }
+
+    fn offer(&mut self, (range, gives): (Span, bool), seq: u64, at: u64, shared: &mut impl SharedBuffers) {
+        if let Some(direct) = self.state.direct(range) {
+            return shared.offer(seq, at, &direct);
         }
-        let stage = self.state.work.spare.take(self.bytes(into.len));
-        let got = shared.get(rank, seq, at, &stage.slice(0, self.bytes(into.len) as usize));
-        if got {
-            self.unpack(into, &stage, 0);
+        let len = self.bytes(range.len);
+        let stage = if gives { self.state.packed(range) } else { self.state.work.spare.take(len) };
+        shared.offer(seq, at, &stage.slice(0, len as usize));
+        match gives {
+            true => self.state.work.kept.push(stage),
+            false => self.state.work.offered.push((range, stage)),
         }
+    }
+
+    fn take(
+        &mut self,
+        (rank, seq, at): (u32, u64, u64),
+        into: Span,
+        shared: &mut impl SharedBuffers,
+    ) -> bool {
+        self.fetch(into, |whole| shared.take(rank, seq, at, whole))
+    }
+
+    fn put(&mut self, (rank, seq, at): (u32, u64, Option<u64>), from: Span, shared: &mut impl SharedBuffers) {
+        if let Some(direct) = self.state.direct(from) {
+            return shared.put(rank, seq, at, &direct);
+        }
+        let stage = self.state.packed(from);
+        shared.put(rank, seq, at, &stage.slice(0, self.bytes(from.len) as usize));
         self.state.work.spare.give(stage);
-        got
+    }
+
+    fn landed(&mut self, into: Span) {
+        let offered = &mut self.state.work.offered;
+        let Some(index) = offered.iter().position(|(span, _)| *span == into) else { return };
+        let (_, stage) = offered.swap_remove(index);
+        self.unpack(into, &stage, 0);
+        self.state.work.spare.give(stage);
     }
 
     fn get_reduce(
@@ -134,6 +164,22 @@ impl Operands for Packed<'_> {
         }
         let (input, inout) = (self.state.elements(from), self.state.elements(into));
         self.state.combine(self.index, input, inout, into.len, None)
+    }
+}
+
+impl Packed<'_> {
+    /// Copies to a range what `get` copies to a buffer as long, if it does.
+    fn fetch(&mut self, into: Span, get: impl FnOnce(&Buffer) -> bool) -> bool {
+        if let Some(direct) = self.state.direct(into) {
+            return get(&direct);
+        }
+        let stage = self.state.work.spare.take(self.bytes(into.len));
+        let got = get(&stage.slice(0, self.bytes(into.len) as usize));
+        if got {
+            self.unpack(into, &stage, 0);
+        }
+        self.state.work.spare.give(stage);
+        got
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct Compiled {
     pub(super) steps: Vec<Step<Piece>>,
     /// A step touches the shared scratch.
     pub(crate) touches_scratch: bool,
+    /// A step offers a range.
+    pub(crate) offers: bool,
 }
 
 /// Ranks up to which schedules are compiled: they are as long as there are ranks (256: some KiB each; by rounds a barrier of
@@ -86,7 +88,8 @@ impl Compiled {
         let on_scratch = |piece: Option<Piece>| piece.is_some_and(|piece| piece.buf == Buf::SharedScratch);
         let touches = |step: &Step<Piece>| step.reads().into_iter().chain([step.writes()]).any(on_scratch);
         let touches_scratch = steps.iter().any(touches);
-        Some(Compiled { phases, chunks, about, used, cut, with, steps, touches_scratch })
+        let offers = steps.iter().any(|step| matches!(step, Step::Offer { .. }));
+        Some(Compiled { phases, chunks, about, used, cut, with, steps, touches_scratch, offers })
     }
 }
 
@@ -184,6 +187,7 @@ mod tests {
                     longest_copied: u64::MAX,
                     products: Products::UNCUT,
                     crowded: false,
+                    single_copy: false,
                     ring: false,
                     nodes: 0,
                 };

@@ -37,6 +37,15 @@ pub(super) trait Operands {
     /// Copies packed bytes to a range: those that a rank exposed under a sequence number, from some byte on. False if the
     /// system refuses.
     fn get(&mut self, place: (u32, u64, u64), into: Self::Range, shared: &mut impl SharedBuffers) -> bool;
+    /// Offers a range, of which this rank gives the packed bytes or gets others, by that byte of its cell of a sequence number.
+    fn offer(&mut self, range: (Self::Range, bool), seq: u64, at: u64, shared: &mut impl SharedBuffers);
+    /// Copies to a range the packed bytes that a rank offers by that byte of its cell of a sequence number. False if the system refuses.
+    fn take(&mut self, place: (u32, u64, u64), into: Self::Range, shared: &mut impl SharedBuffers) -> bool;
+    /// Puts the packed bytes of a range where a rank offers it, by that byte of its cell of a sequence number, if it does, and publishes
+    /// that.
+    fn put(&mut self, place: (u32, u64, Option<u64>), from: Self::Range, shared: &mut impl SharedBuffers);
+    /// The packed bytes of a range that was offered are there.
+    fn landed(&mut self, into: Self::Range);
     /// Combines packed elements with a range: those in a publication, or those that a rank exposed, from some byte on.
     fn get_reduce(
         &mut self,
@@ -103,6 +112,33 @@ fn read<O: Operands>(
                 return operands.get_reduce(inline, (rank, seqs.tagged(phase), at), merge, shared);
             }
         }
+        Step::Take { rank, phase, sub_buffer, into } => {
+            let len = operands.bytes(O::units(into));
+            let place = (rank, seqs.tagged(phase));
+            packed_bytes(published, place, sub_buffer, len)?;
+            if len > 0 && !operands.take((rank, place.1, sub_buffer.offer()), into, shared) {
+                return Err(Fault::Unreadable { rank });
+            }
+        }
+        Step::Put { rank, phase, sub_buffer, from } => {
+            let (place, len) = ((rank, seqs.tagged(phase)), operands.bytes(O::units(from)));
+            let offer = packed_bytes(published, place, sub_buffer, len).is_ok().then_some(sub_buffer.offer());
+            operands.put((rank, place.1, offer), from, shared);
+        }
+        Step::AwaitPut { rank, phase, into } => {
+            let (place, room) = ((rank, seqs.tagged(phase), 0), operands.bytes(O::units(into)));
+            match published {
+                Published::Inline(none) if none.is_empty() => operands.landed(into),
+                other @ Published::Inline(_) => {
+                    return Err(Fault::Length { from: rank, sent: sent_instead(other, place.1), room });
+                }
+                &Published::Exposed(sent) if sent != room => {
+                    return Err(Fault::Length { from: rank, sent, room });
+                }
+                Published::Exposed(_) if operands.get(place, into, shared) => {}
+                Published::Exposed(_) => return Err(Fault::Unreadable { rank }),
+            }
+        }
         // That it is there is all that an await is for.
         _ => {}
     }
@@ -132,6 +168,11 @@ fn write<O: Operands>(
             if let Some(inside) = enter(&shared.cell(seq), seq, sub_buffer, len) {
                 operands.pack(from, &inside);
             }
+        }
+        Step::Offer { range, gives, phase, sub_buffer } => {
+            let (seq, len) = (seqs.tagged(phase), operands.bytes(O::units(range)));
+            enter(&shared.cell(seq), seq, sub_buffer, len);
+            operands.offer((range, gives), seq, sub_buffer.offer(), shared);
         }
         Step::Ack { phase } => shared.ack(seqs.of(phase)),
         Step::WaitAck { .. } | Step::WaitReuse { .. } => {}

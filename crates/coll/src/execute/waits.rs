@@ -9,7 +9,7 @@ use crate::{Fault, Messenger, OpId, Step};
 pub(super) enum Awaited {
     /// A rank is to send or publish so many bytes, or (0 bytes) to get as far as this.
     From(u32, u64),
-    /// A rank is to receive so many bytes.
+    /// A rank is to receive so many bytes, or to offer room for them.
     To(u32, u64),
     /// All ranks are to acknowledge something.
     All,
@@ -72,10 +72,10 @@ impl ExecutionState {
                 StepState::Open => None,
             };
             let awaited = awaited(step, |span| span.len * self.shape.unit).map(|awaited| match awaited {
-                Awaited::From(rank, bytes) if !matches!(step.guard(), Guard::Message(_)) => {
-                    Awaited::From(self.local(rank), bytes)
-                }
-                other => other,
+                other if matches!(step.guard(), Guard::Message(_)) => other,
+                Awaited::From(rank, bytes) => Awaited::From(self.local(rank), bytes),
+                Awaited::To(rank, bytes) => Awaited::To(self.local(rank), bytes),
+                Awaited::All => Awaited::All,
             });
             awaited.into_iter().for_each(|awaited| each(awaited, op));
         }
@@ -86,7 +86,9 @@ impl ExecutionState {
 pub(super) fn awaited<R: Copy>(step: &Step<R>, bytes: impl Fn(R) -> u64) -> Option<Awaited> {
     let bytes = || step.range().map_or(0, &bytes);
     Some(match (step.guard(), step) {
-        (Guard::Message(to), Step::Send { .. }) => Awaited::To(to, bytes()),
+        (Guard::Message(to), Step::Send { .. }) | (Guard::Published(to, _), Step::Put { .. }) => {
+            Awaited::To(to, bytes())
+        }
         (Guard::Message(rank) | Guard::Published(rank, _), _) => Awaited::From(rank, bytes()),
         (Guard::Acked(rank, _), _) => Awaited::From(rank, 0),
         (Guard::CellFree(_) | Guard::Reusable(_), _) => Awaited::All,

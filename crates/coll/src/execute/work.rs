@@ -4,7 +4,7 @@ use banyan_memory::Buffer;
 
 use crate::lanes::Lanes;
 use crate::view::Spare;
-use crate::{OpId, Round, Step};
+use crate::{OpId, Round, Span, Step};
 
 /// What an execution allocates; the next one uses it again.
 #[derive(Debug, Default)]
@@ -20,6 +20,8 @@ pub(crate) struct Work {
     pub(super) states: Vec<StepState>,
     /// Packed copies that stay exposed until the end.
     pub(super) kept: Vec<Buffer>,
+    /// Where others put their blocks for ranges that do not lie in one piece.
+    pub(super) offered: Vec<(Span, Buffer)>,
     pub(crate) spare: Spare,
 }
 

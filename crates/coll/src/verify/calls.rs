@@ -10,7 +10,7 @@ use super::{Trial, shuffled};
 use crate::execute::ExecutionState;
 use crate::{
     Algorithm, Call, Composition, Kind, Model, Needs, Nodes, Op, Operand, RingOrder, Shape, Stage,
-    StageGroup, Topology, UserOp, of_kind,
+    StageGroup, SubBuffer, Topology, UserOp, of_kind,
 };
 
 /// The code of MPI_BYTE in the MPI 5.0 ABI.
@@ -35,11 +35,16 @@ impl Trial {
             let here = stage.group == StageGroup::Node;
             let group = if here { nodes.of(shape.rank) + 1 } else { 0 };
             if here && nodes.level() == 0 {
-                let Trial { scratch, cell_bytes, crowded, .. } = *self;
-                *inner = Shape { scratch, cell_bytes, crowded, ..inner.clone() };
+                let Trial { scratch, cell_bytes, crowded, single_copy, .. } = *self;
+                *inner = Shape { scratch, cell_bytes, crowded, single_copy, ..inner.clone() };
             }
             let may = |row: &&Algorithm| match row.needs {
                 Needs::Messages => row.stages.is_empty() || here && within.is_some(),
+                Needs::Offers
+                    if !SubBuffer::new(self.cell_bytes, 0, inner.ranks.max(2) - 1).holds_offer() =>
+                {
+                    false
+                }
                 _ => here && nodes.level() == 0 && inner.ranks > 1,
             };
             let number = &mut numbers[usize::from(here)];
@@ -63,9 +68,21 @@ pub(super) fn shape(kind: Kind, rank: u32, trial: &Trial, split: u32) -> Shape {
     // Data that only move are bound in bytes, and proved in larger units.
     let shape = state.shape.in_units_of(if kind.reduces() { 1 } else { trial.unit });
     let &Trial { unit, commutative, scratch, cell_bytes, longest_copied, products, crowded, .. } = trial;
+    let single_copy = trial.single_copy;
     let ring =
         if trial.ring && split == 0 { RingOrder::new(shuffled(trial.ranks, !trial.seed)) } else { None };
-    Shape { unit, commutative, scratch, cell_bytes, longest_copied, products, crowded, ring, ..shape }
+    Shape {
+        unit,
+        commutative,
+        scratch,
+        cell_bytes,
+        longest_copied,
+        products,
+        crowded,
+        single_copy,
+        ring,
+        ..shape
+    }
 }
 
 /// Units of the block that a rank gives another one.

@@ -4,8 +4,9 @@
 //! The verifier finds: wrong, missing, doubled or misordered operands; results that differ in bits between ranks;
 //! overlapping accesses within a round; writes to the user's send buffer; accesses outside a buffer; messages whose
 //! ends disagree; deadlocks, with synchronous sends; reads of a cell after the reader acknowledged it or its
-//! owner reused it; exposed ranges that change, or go back to the user, while others may read them; accesses to the
-//! shared scratch that no publication or acknowledgement orders.
+//! owner reused it; exposed ranges that change, or go back to the user, while others may read them; offered ranges that are touched, or
+//! go back to the user, before the block for them has come; accesses to the shared scratch that no publication or
+//! acknowledgement orders.
 
 mod calls;
 mod memory;
@@ -52,6 +53,8 @@ pub struct Trial {
     pub products: Products,
     /// Whether there are more ranks than cores.
     pub crowded: bool,
+    /// Whether ranks may read and write each other's memory.
+    pub single_copy: bool,
     /// Rings go in an order that the seed decides, and not in that of ranks.
     pub ring: bool,
     /// The ranks are on up to so many nodes, dealt out at random, and some nodes have sockets and these have caches; with 0
@@ -160,6 +163,17 @@ struct Filled {
     values: Vec<Value>,
 }
 
+/// A range that a rank has offered, and does not know yet that it is its own again.
+struct Offered {
+    seq: u64,
+    sub_buffer: SubBuffer,
+    range: Span,
+    /// The other rank takes it, and puts nothing there.
+    gives: bool,
+    /// The rank that has taken it, or put its block there.
+    by: Option<u32>,
+}
+
 /// The machine that carries out steps on symbols.
 struct Symbolic<'a> {
     algorithm: &'static Algorithm,
@@ -170,6 +184,8 @@ struct Symbolic<'a> {
     cico: Vec<Vec<Option<Publication>>>,
     /// By rank, the sequence number it packed for last, and the sub-buffers that it has packed and not published yet.
     packed: Vec<(u64, Vec<Filled>)>,
+    /// By rank, what it offers.
+    offered: Vec<Vec<Offered>>,
     /// By rank, the operation that it is in.
     at_op: Vec<usize>,
     /// By rank, the last sequence number that it acknowledged.
@@ -196,6 +212,7 @@ impl<'a> Symbolic<'a> {
             memory: memory.collect(),
             cico: (0..ranks).map(|_| (0..trial.cells).map(|_| None).collect()).collect(),
             packed: (0..ranks).map(|_| (0, vec![])).collect(),
+            offered: (0..ranks).map(|_| vec![]).collect(),
             at_op: vec![0; ranks],
             acked: vec![0; ranks],
             nodes,
@@ -274,15 +291,62 @@ impl<'a> Symbolic<'a> {
         }
         Ok(())
     }
+
+    /// The range that is offered in a sub-buffer, for a rank that uses it now and has a block of its own there.
+    fn offer_for(
+        &mut self,
+        rank: u32,
+        (publisher, seq, sub_buffer): (u32, u64, SubBuffer),
+        (own, takes): (Span, bool),
+    ) -> Result<Span, String> {
+        let mut offers = self.offered[publisher as usize].iter_mut();
+        let found = offers.find(|offer| (offer.seq, offer.sub_buffer) == (seq, sub_buffer));
+        let fits =
+            |offer: &&mut Offered| offer.by.is_none() && (offer.range.len, offer.gives) == (own.len, takes);
+        let Some(offer) = found.filter(fits) else {
+            return Err(format!("rank {publisher} does not offer {sub_buffer:?} to rank {rank} for {own:?}"));
+        };
+        offer.by = Some(rank);
+        Ok(offer.range)
+    }
+
+    /// A rank fills a sub-buffer of its cell of a sequence number.
+    fn enter(&mut self, (rank, seq): (u32, u64), cell_bytes: u64, filled: Filled) -> Result<(), String> {
+        let (packed_for, packed) = &mut self.packed[rank as usize];
+        if std::mem::replace(packed_for, seq) != seq && !packed.is_empty() {
+            return Err(format!("rank {rank} packed something that it never published"));
+        }
+        let end = |sub_buffer: &SubBuffer| sub_buffer.at + SubBuffer::HEAD + sub_buffer.room;
+        let sub_buffer = filled.sub_buffer;
+        let meets =
+            |other: &Filled| sub_buffer.at < end(&other.sub_buffer) && other.sub_buffer.at < end(&sub_buffer);
+        if end(&sub_buffer) > cell_bytes || packed.iter().any(meets) {
+            return Err(format!(
+                "rank {rank} has no room for {sub_buffer:?} in a cell of {cell_bytes} bytes"
+            ));
+        }
+        packed.push(filled);
+        Ok(())
+    }
 }
 
 impl Machine for Symbolic<'_> {
     fn begin(&mut self, op: usize, rank: u32, steps: &[Step], lane: Lane) -> Result<(), String> {
         self.at_op[rank as usize] = op;
-        let memory = self.memory(op, rank);
+        let (memory, offered) = (&mut self.memory[op][rank as usize], &self.offered[rank as usize]);
         memory.begin(lane);
         for step in steps {
+            let touched = step.reads().into_iter().chain([step.writes()]).flatten();
+            for (span, offer) in touched.flat_map(|span| offered.iter().map(move |offer| (span, offer))) {
+                let its = matches!(step, Step::AwaitPut { into, .. } if *into == offer.range);
+                let read = offer.gives && step.writes() != Some(span);
+                let [(buf, here), (other, there)] = [memory.locate(span)?, memory.locate(offer.range)?];
+                if !its && !read && buf == other && here.start < there.end && there.start < here.end {
+                    return Err(format!("rank {rank}, {step:?}: that is offered to another rank"));
+                }
+            }
             let marked = match *step {
+                Step::Offer { range, gives, .. } => memory.mark(range, !gives),
                 Step::Pack { from, sub_buffer, .. } if !sub_buffer.holds(from.len) => Ok(()),
                 Step::Unpack { into, sub_buffer, .. } if SubBuffer::leaves_out(sub_buffer, into.len) => {
                     Ok(())
@@ -347,19 +411,58 @@ impl Machine for Symbolic<'_> {
         let cell_bytes = self.ops[op].shapes[rank as usize].cell_bytes;
         let fits = sub_buffer.holds(from.len);
         let values = if fits { self.memory(op, rank).read(from) } else { vec![] };
-        let (packed_for, packed) = &mut self.packed[rank as usize];
-        if std::mem::replace(packed_for, seq) != seq && !packed.is_empty() {
-            return Err(format!("rank {rank} packed something that it never published"));
+        self.enter((rank, seq), cell_bytes, Filled { sub_buffer, len: from.len, values })
+    }
+
+    fn offer(
+        &mut self,
+        op: usize,
+        rank: u32,
+        seq: u64,
+        (range, gives): (Span, bool),
+        sub_buffer: SubBuffer,
+    ) -> Result<(), String> {
+        let cell_bytes = self.ops[op].shapes[rank as usize].cell_bytes;
+        if !sub_buffer.holds_offer() {
+            return Err(format!("rank {rank} has no room for an offer in {sub_buffer:?}"));
         }
-        let end = |sub_buffer: &SubBuffer| sub_buffer.at + SubBuffer::HEAD + sub_buffer.room;
-        let meets =
-            |other: &Filled| sub_buffer.at < end(&other.sub_buffer) && other.sub_buffer.at < end(&sub_buffer);
-        if end(&sub_buffer) > cell_bytes || packed.iter().any(meets) {
-            return Err(format!(
-                "rank {rank} has no room for {sub_buffer:?} in a cell of {cell_bytes} bytes"
-            ));
+        self.offered[rank as usize].push(Offered { seq, sub_buffer, range, gives, by: None });
+        self.enter((rank, seq), cell_bytes, Filled { sub_buffer, len: range.len, values: vec![] })
+    }
+
+    fn take(
+        &mut self,
+        op: usize,
+        rank: u32,
+        (publisher, seq, sub_buffer): (u32, u64, SubBuffer),
+        into: Span,
+    ) -> Result<(), String> {
+        let range = self.offer_for(rank, (publisher, seq, sub_buffer), (into, true))?;
+        let values = self.memory(op, publisher).read(range);
+        self.memory(op, rank).write(into, &values);
+        Ok(())
+    }
+
+    fn put(
+        &mut self,
+        op: usize,
+        rank: u32,
+        (publisher, seq, sub_buffer): (u32, u64, SubBuffer),
+        from: Span,
+    ) -> Result<(), String> {
+        let values = self.read(op, rank, from)?;
+        let range = self.offer_for(rank, (publisher, seq, sub_buffer), (from, false))?;
+        self.memory(op, publisher).write(range, &values);
+        Ok(())
+    }
+
+    fn landed(&mut self, rank: u32, other: u32, into: Span) -> Result<(), String> {
+        let offered = &mut self.offered[rank as usize];
+        let found = offered.iter().position(|offer| (offer.range, offer.by) == (into, Some(other)));
+        match found {
+            Some(index) => drop(offered.swap_remove(index)),
+            None => return Err(format!("rank {rank} has no block of rank {other} in {into:?}")),
         }
-        packed.push(Filled { sub_buffer, len: from.len, values });
         Ok(())
     }
 
@@ -425,6 +528,9 @@ impl Machine for Symbolic<'_> {
     }
 
     fn ack_seen(&mut self, _: usize, rank: u32, other: u32, seq: u64) {
+        // What it has taken is this rank's own again.
+        self.offered[rank as usize]
+            .retain(|offer| !(offer.gives && offer.by == Some(other) && offer.seq <= seq));
         self.scratch(rank).after(rank, other, seq);
     }
 
@@ -444,6 +550,9 @@ impl Machine for Symbolic<'_> {
             return Err(format!("rank {rank} ends without acknowledging all its sequence numbers"));
         }
         let ranks = self.nodes.ranks(self.nodes.of(rank));
+        if !self.offered[rank as usize].is_empty() {
+            return Err(format!("rank {rank} ends while others may still use what it has offered"));
+        }
         for cell in self.cico[rank as usize].iter().flatten() {
             let open = ranks.iter().any(|rank| self.acked[rank as usize] < cell.seq);
             if cell.op == op && cell.form == Form::Exposed && open && cell.span.len > 0 {

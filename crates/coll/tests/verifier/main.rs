@@ -3,7 +3,7 @@
 mod mistakes;
 
 use banyan_coll::verify::{Trial, check, check_between};
-use banyan_coll::{Algorithm, BETWEEN, Kind, Products, SubBuffer, all};
+use banyan_coll::{Algorithm, BETWEEN, Kind, Needs, Products, SubBuffer, all};
 
 fn odd_sizes(algorithm: &Algorithm, ranks: u32) -> Vec<u64> {
     use Kind::*;
@@ -45,8 +45,9 @@ fn scratch(algorithm: &Algorithm, (ranks, len): (u32, u64), room: u64) -> u64 {
     few + len / 3 + if room == 1 && ranks <= 16 { 4096 * p } else { 0 }
 }
 
-/// Bytes of a CICO buffer whose sub-buffers hold `room` bytes each: what is longer goes over the shared scratch or by message.
+/// Bytes of a CICO buffer whose sub-buffers hold `room` bytes each, or an offer: what is longer goes over the shared scratch or by message.
 fn cell_bytes(algorithm: &Algorithm, ranks: u32, room: u64) -> u64 {
+    let room = if algorithm.needs == Needs::Offers { SubBuffer::OFFER } else { room };
     let sub_buffers = if algorithm.kind == Kind::Gatherv { 1 } else { u64::from(ranks.max(2) - 1) };
     sub_buffers * (SubBuffer::HEAD + room)
 }
@@ -75,6 +76,7 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
                         longest_copied: [u64::MAX, 1][(i + j / 3) % 2],
                         products: products(i + j + bits),
                         crowded: (i + j / 2 + odd) % 3 == 0,
+                        single_copy: true,
                         ring: (i + j / 2) % 2 == 1,
                         nodes: 0,
                     };
@@ -89,6 +91,44 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
     println!("{trials} trials");
     let shown: Vec<_> = wrong.iter().take(20).map(String::as_str).collect();
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), shown.join("\n"));
+}
+
+/// Blocks that are longer than their sub-buffers, some of which go between two ranks' memory.
+#[test]
+fn blocks_that_are_put_or_taken_are_right() {
+    let mut wrong = vec![];
+    let long = |row: &&Algorithm| matches!(row.needs, Needs::SubBuffers | Needs::Offers);
+    for algorithm in all().filter(long) {
+        for ranks in 2..=10 {
+            for root in some_roots(algorithm, ranks) {
+                for (i, longest_copied) in [1, 1, 330, 330].into_iter().enumerate() {
+                    let trial = Trial {
+                        ranks,
+                        root,
+                        len: 400,
+                        unit: 1,
+                        in_place: i % 2 == 0,
+                        even: (root + ranks) % 3 == 0,
+                        commutative: true,
+                        seed: u64::from(root + ranks) + i as u64,
+                        scratch: 2 * 400 * u64::from(ranks * ranks),
+                        cells: [2, 16][(ranks as usize + i / 2) % 2],
+                        cell_bytes: (SubBuffer::HEAD + SubBuffer::OFFER) * u64::from(ranks - 1),
+                        longest_copied,
+                        products: products(0),
+                        crowded: true,
+                        single_copy: true,
+                        ring: false,
+                        nodes: 0,
+                    };
+                    wrong.extend(
+                        check(algorithm, &trial).err().map(|why| format!("{algorithm:?}, {trial:?}: {why}")),
+                    );
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong, first {}", wrong.len(), wrong[0]);
 }
 
 /// Each composition on every number of ranks, dealt out over nodes, sockets and caches at random, in up to four chunks. Each group
@@ -112,10 +152,11 @@ fn compositions_are_right_on_uneven_nodes() {
                             seed: u64::from(root + ranks) + i as u64,
                             scratch: 4 * u64::from(ranks) + len / 3,
                             cells: [2, 16][(ranks as usize + i) % 2],
-                            cell_bytes: 8 * len,
+                            cell_bytes: (8 * len).max([0, 32 * 64][i % 2]),
                             longest_copied: u64::MAX,
                             products: products(i + ranks as usize),
                             crowded: (i + ranks as usize).is_multiple_of(3),
+                            single_copy: true,
                             ring: (i + root as usize) % 2 == 1,
                             nodes,
                         };
@@ -191,6 +232,7 @@ fn larger_rank_counts_are_no_different() {
                 longest_copied: u64::MAX,
                 products: products(0),
                 crowded: ranks == 200,
+                single_copy: true,
                 ring: ranks % 2 == 0,
                 nodes: if algorithm.stages.is_empty() { 0 } else { 9 },
             };
@@ -225,6 +267,7 @@ fn algorithms_between_groups_are_right() {
                         longest_copied: 0,
                         products: products(0),
                         crowded: false,
+                        single_copy: true,
                         ring: false,
                         nodes: 0,
                     };

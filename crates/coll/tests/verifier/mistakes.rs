@@ -1,7 +1,7 @@
 //! Right algorithms with one change, and what the verifier says of each.
 
 use banyan_coll::verify::{Trial, check};
-use banyan_coll::{Algorithm, Buf, Merge, Products, Round, Shape, Side, Step, SubBuffer, all};
+use banyan_coll::{Algorithm, Buf, Merge, Products, Round, Shape, Side, Span, Step, SubBuffer, all};
 
 use crate::cell_bytes;
 
@@ -27,6 +27,7 @@ fn error_of(right: &str, in_place: bool, change: impl FnOnce(&mut Algorithm)) ->
         longest_copied: u64::MAX,
         products: Products::UNCUT,
         crowded: false,
+        single_copy: true,
         ring: false,
         nodes: 0,
     };
@@ -309,6 +310,7 @@ fn reading_blocks_on_the_scratch_without_awaiting_them_is_found() {
         longest_copied: u64::MAX,
         products: Products::UNCUT,
         crowded: true,
+        single_copy: true,
         ring: false,
         nodes: 0,
     };
@@ -319,4 +321,77 @@ fn reading_blocks_on_the_scratch_without_awaiting_them_is_found() {
     let wrong = Algorithm { round, ..*row(NAME) };
     let what = check(Box::leak(Box::new(wrong)), &trial).unwrap_err();
     assert!(what.contains("before anything was written") || what.contains("nothing orders"), "{what}");
+}
+
+/// The verifier's error about an algorithm for blocks that go between two ranks' memory, where each of its steps is changed.
+fn error_of_direct(name: &'static str, round: fn(&Shape, u32, &mut Round)) -> String {
+    let trial = Trial {
+        ranks: 4,
+        root: 1,
+        len: 200,
+        unit: 1,
+        in_place: false,
+        even: true,
+        commutative: true,
+        seed: 5,
+        scratch: 0,
+        cells: 2,
+        cell_bytes: 3 * (SubBuffer::HEAD + SubBuffer::OFFER),
+        longest_copied: 1,
+        products: Products::UNCUT,
+        crowded: true,
+        single_copy: true,
+        ring: false,
+        nodes: 0,
+    };
+    check(row(name), &trial).unwrap();
+    check(Box::leak(Box::new(Algorithm { round, ..*row(name) })), &trial).unwrap_err()
+}
+
+#[test]
+fn a_range_that_goes_back_while_it_is_offered_is_found() {
+    for (name, round) in [
+        ("gather=single_copy", without_awaiting_puts as fn(&Shape, u32, &mut Round)),
+        ("scatterv=cico", without_awaiting_acknowledgements),
+    ] {
+        let what = error_of_direct(name, round);
+        assert!(what.contains("may still use what it has offered"), "{name}: {what}");
+    }
+}
+
+fn without_awaiting_puts(shape: &Shape, index: u32, round: &mut Round) {
+    changed("gather=single_copy", (shape, index, round), |step| {
+        (!matches!(step, Step::AwaitPut { .. })).then_some(step)
+    });
+}
+
+fn without_awaiting_acknowledgements(shape: &Shape, index: u32, round: &mut Round) {
+    changed("scatterv=cico", (shape, index, round), |step| {
+        (!matches!(step, Step::WaitAck { .. })).then_some(step)
+    });
+}
+
+#[test]
+fn a_block_that_is_put_into_what_another_rank_gives_is_found() {
+    let what = error_of_direct("gather=single_copy", |shape, index, round| {
+        changed("gather=single_copy", (shape, index, round), |mut step| {
+            if let Step::Offer { gives, .. } = &mut step {
+                *gives = true;
+            }
+            Some(step)
+        });
+    });
+    assert!(what.contains("does not offer"), "{what}");
+}
+
+#[test]
+fn an_offered_range_that_its_owner_touches_is_found() {
+    let what = error_of_direct("gather=single_copy", |shape, index, round| {
+        (row("gather=single_copy").round)(shape, index, round);
+        if index == 2 && shape.rank == shape.root {
+            let other = Span::new(Buf::Recv, shape.recvs.block(shape.after(shape.root, 1)));
+            round.copy(shape.whole(Buf::Send), other);
+        }
+    });
+    assert!(what.contains("is offered to another rank"), "{what}");
 }

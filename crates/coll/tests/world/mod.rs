@@ -67,6 +67,8 @@ struct CicoBuffer {
     next: Option<(u64, Buffer)>,
     /// What each cell holds: its sequence number, whether it is an exposed range, and the bytes.
     cells: Vec<Option<(u64, bool, Buffer)>>,
+    /// What is offered, by sequence number and place in the cell.
+    offers: HashMap<(u64, u64), Buffer>,
     published: u64,
     acked: u64,
     /// Sequence numbers of exposed ranges that the rank took back.
@@ -78,7 +80,8 @@ struct CicoBuffer {
 impl CicoBuffer {
     fn new(cells: usize) -> CicoBuffer {
         let (revoked, voided) = (vec![], vec![]);
-        CicoBuffer { next: None, cells: vec![None; cells], published: 0, acked: 0, revoked, voided }
+        let (cells, offers) = (vec![None; cells], HashMap::new());
+        CicoBuffer { next: None, cells, offers, published: 0, acked: 0, revoked, voided }
     }
 }
 
@@ -225,8 +228,14 @@ impl Port<'_> {
         &self.net.cicos[self.net.nodes[self.node()][index as usize] as usize]
     }
 
+    /// The range that a rank offers.
+    fn offered(&self, rank: u32, seq: u64, at: u64) -> Option<Buffer> {
+        let cico = self.cico(rank);
+        cico.offers.get(&(seq, at)).filter(|_| !cico.revoked.contains(&seq)).cloned()
+    }
+
     /// Publishes bytes, or an exposed range, under a sequence number.
-    fn put(&mut self, seq: u64, exposed: bool, buffer: Buffer) {
+    fn publish_as(&mut self, seq: u64, exposed: bool, buffer: Buffer) {
         let (cells, cell) = (self.cells(), self.cell_index(seq));
         let ranks = 0..self.net.nodes[self.node()].len() as u32;
         let acked = ranks.map(|index| self.cico(index)).all(|cico| cico.acked + cells >= order_of(seq));
@@ -251,7 +260,7 @@ impl SharedBuffers for Port<'_> {
         assert!(len <= self.net.inline, "{len} bytes are too many for a CICO buffer");
         let mut bytes = vec![0; len];
         data.read(at, &mut bytes);
-        self.put(seq, false, HeapBuffer::copy_of(&bytes).slice(0, bytes.len()));
+        self.publish_as(seq, false, HeapBuffer::copy_of(&bytes).slice(0, bytes.len()));
     }
 
     fn cell(&mut self, seq: u64) -> Buffer {
@@ -269,15 +278,15 @@ impl SharedBuffers for Port<'_> {
     }
 
     fn publish_cell(&mut self, seq: u64) {
-        let packed = self.net.cicos[self.rank as usize].next.take();
-        let cell = packed.filter(|packed| packed.0 == seq).expect("something was packed").1;
-        let cell = cell.slice(0, self.net.inline);
-        self.put(seq, false, cell);
+        // Perhaps nothing was packed.
+        let cell = self.cell(seq).slice(0, self.net.inline);
+        self.net.cicos[self.rank as usize].next = None;
+        self.publish_as(seq, false, cell);
     }
 
     fn expose(&mut self, seq: u64, data: &Buffer) {
         assert!(self.net.single_copy);
-        self.put(seq, true, data.clone());
+        self.publish_as(seq, true, data.clone());
     }
 
     fn revoke_exposed(&mut self, first: u64, last: u64) {
@@ -317,6 +326,36 @@ impl SharedBuffers for Port<'_> {
         }
         into.copy_from(into.lo(), from, from.lo() + at as isize, into.len());
         true
+    }
+
+    fn offer(&mut self, seq: u64, at: u64, range: &Buffer) {
+        assert!(self.net.single_copy);
+        self.cell(seq).write(at as isize, &[0x55; 24]);
+        self.net.cicos[self.rank as usize].offers.insert((seq, at), range.clone());
+    }
+
+    fn take(&mut self, rank: u32, seq: u64, at: u64, into: &Buffer) -> bool {
+        match self.offered(rank, seq, at).filter(|range| range.len() == into.len()) {
+            Some(range) => into.copy_from(into.lo(), &range, range.lo(), range.len()),
+            None => return false,
+        }
+        true
+    }
+
+    fn put(&mut self, rank: u32, seq: u64, at: Option<u64>, data: &Buffer) {
+        let refused = self.net.random.one_in(4);
+        let offered = at.and_then(|at| self.offered(rank, seq, at));
+        match offered.filter(|range| range.len() == data.len() && !refused) {
+            Some(range) => {
+                range.copy_from(range.lo(), data, data.lo(), data.len());
+                self.publish_as(seq, false, HeapBuffer::zeroed(0));
+            }
+            None => {
+                let mut bytes = vec![0; data.len()];
+                data.read(data.lo(), &mut bytes);
+                self.publish_as(seq, true, HeapBuffer::copy_of(&bytes).slice(0, bytes.len()));
+            }
+        }
     }
 
     fn ack(&mut self, seq: u64) {
