@@ -193,6 +193,8 @@ pub struct Cost {
     pub got_bytes: f64,
     /// Those of them that several ranks get at a time.
     pub shared_bytes: f64,
+    /// Those of them that their owners have written in this collective.
+    pub fresh_bytes: f64,
     /// Blocks that a rank puts into another's memory by single copy, while all others do so, too, and their bytes.
     pub puts: f64,
     /// See there.
@@ -216,6 +218,7 @@ impl Cost {
         gets: 0.0,
         got_bytes: 0.0,
         shared_bytes: 0.0,
+        fresh_bytes: 0.0,
         puts: 0.0,
         put_bytes: 0.0,
     };

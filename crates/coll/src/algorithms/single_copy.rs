@@ -100,6 +100,7 @@ pub(crate) const EXSCAN: Algorithm = Algorithm {
             transfers: 2.0 * others,
             gets: others,
             got_bytes: others * case.bytes,
+            fresh_bytes: combined,
             reduced: combined,
             copied: combined,
             waits: 1.0 + others,
@@ -143,6 +144,7 @@ fn combine_parts_cost(case: &Case) -> Cost {
         reduced: share * case.bytes,
         gets: 2.0 * others,
         got_bytes: 2.0 * share * case.bytes,
+        fresh_bytes: share * case.bytes,
         waits: 3.0,
         ..Cost::default()
     }

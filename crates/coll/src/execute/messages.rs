@@ -2,11 +2,14 @@
 
 use banyan_datatype::Data;
 
-use super::packed::{Incoming, PIECE};
+use super::packed::Incoming;
 use super::step::Tried;
 use super::work::StepState;
 use super::{ExecutionState, UserReduction};
 use crate::{Fault, Merge, Messenger, Span, Step};
+
+/// Bytes that a rank copies before it looks whether messages have come.
+const BESIDE: u64 = 16 << 10;
 
 impl ExecutionState {
     pub(super) fn send(
@@ -107,7 +110,7 @@ impl ExecutionState {
         into: Span,
     ) -> Tried<UserReduction> {
         let done = if let StepState::Copying(done) = *self.work.state(index) { done } else { 0 };
-        let (left, piece) = (into.len - done, (PIECE / self.shape.unit).max(1));
+        let (left, piece) = (into.len - done, (BESIDE / self.shape.unit).max(1));
         let waited_for = left > piece && !self.is_in_place(from, into) && self.only_receives();
         let len = if waited_for { piece } else { left };
         let part = |span: Span| Span { at: span.at + done, len, ..span };
