@@ -115,8 +115,13 @@ impl Arena {
     /// If no other process may read this one's memory (it is not dumpable: prctl(2)), a copy in the segment is published.
     pub fn expose(&self, seq: u64, bytes: &Buffer) {
         let cell = self.layout.my_cell(seq);
+        self.mark_exposed(cell, seq, self.reachable(seq, bytes));
+    }
+
+    /// `bytes` as other ranks reach them: where they are, or a copy in the segment.
+    fn reachable(&self, seq: u64, bytes: &Buffer) -> Remote {
         let copy = if system::is_readable() { None } else { self.copy_into_segment(seq, bytes) };
-        self.mark_exposed(cell, seq, copy.unwrap_or_else(|| self.attachment.remote(bytes)));
+        copy.unwrap_or_else(|| self.attachment.remote(bytes))
     }
 
     /// Publishes a range under a sequence number.
@@ -183,8 +188,7 @@ impl Arena {
     ///
     /// If no other process may reach this one's memory, a copy in the segment is offered, and nothing can be put.
     pub fn offer(&self, seq: u64, at: u64, range: &Buffer) {
-        let copy = if system::is_readable() { None } else { self.copy_into_segment(seq, range) };
-        let Remote { addr, len, key } = copy.unwrap_or_else(|| self.attachment.remote(range));
+        let Remote { addr, len, key } = self.reachable(seq, range);
         let words = [addr, len, key].map(u64::to_ne_bytes);
         self.cell(seq).write(at as isize, words.as_flattened());
     }

@@ -3,9 +3,8 @@
 
 use super::cico::{self, bcast, move_blocks, others, wait_acks};
 use super::own;
-use crate::{
-    Algorithm, Buf, Case, Cost, Form, Kind, Merge, Needs, Round, Shape, Side, Span, Step, SubBuffer,
-};
+use super::sub_buffers::one_for_each;
+use crate::{Algorithm, Buf, Case, Cost, Form, Kind, Merge, Needs, Round, Shape, Side, Span, Step};
 
 pub(crate) const ROWS: &[&Algorithm] =
     &[&BCAST, &GATHER, &SCATTER, &ALLGATHER, &ALLGATHERV, &ALLTOALL, &REDUCE, &ALLREDUCE, &EXSCAN];
@@ -154,7 +153,7 @@ fn combine_parts_cost(case: &Case) -> Cost {
 /// others, or acknowledge; acknowledge at the root.
 fn gather(shape: &Shape, index: u32, round: &mut Round) {
     let (me, root, phase) = (shape.relative(), shape.root, 0);
-    let sub_buffer = |distance: u32| SubBuffer::new(shape.cell_bytes, distance - 1, shape.ranks - 1);
+    let sub_buffer = |distance: u32| one_for_each(shape, distance);
     let blocks = (1..shape.ranks).map(|distance| {
         let rank = shape.after(root, distance);
         (distance, rank, Span::new(Buf::Recv, shape.recvs.block(rank)))

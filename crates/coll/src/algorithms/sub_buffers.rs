@@ -117,7 +117,7 @@ impl Direct {
 }
 
 /// The sub-buffer of a distance in a cell that has one for each.
-fn one_for_each(shape: &Shape, distance: u32) -> SubBuffer {
+pub(super) fn one_for_each(shape: &Shape, distance: u32) -> SubBuffer {
     SubBuffer::new(shape.cell_bytes, distance - 1, shape.ranks - 1)
 }
 
@@ -262,10 +262,13 @@ impl PairExchange {
                         phase: 0,
                         sub_buffer,
                     };
-                    if let Some((_, into)) = self.put(gets(distance), sub_buffer(distance)) {
+                    if let Some((_, into)) = self.directly(Direct::Put, gets(distance), sub_buffer(distance))
+                    {
                         round.push(offer(into, false, one_for_each(shape, distance)));
                     }
-                    if let Some((_, from)) = self.taken(gives(distance), sub_buffer(distance)) {
+                    if let Some((_, from)) =
+                        self.directly(Direct::Take, gives(distance), sub_buffer(distance))
+                    {
                         round.push(offer(from, true, sub_buffer(distance)));
                     }
                     let Some((_, from)) = gives(distance).filter(|&(_, from)| {
@@ -283,13 +286,20 @@ impl PairExchange {
             2 => {
                 let blocks = || distances.clone().filter_map(|distance| Some((distance, gives(distance)?.1)));
                 let alone = blocks().find(|&(distance, block)| self.alone(block, sub_buffer(distance)));
+                let offers = distances
+                    .clone()
+                    .any(|at| self.directly(Direct::Put, gets(at), sub_buffer(at)).is_some());
+                let nothing = Span::new(Buf::Send, (0, 0));
                 let (from, form) = match alone {
                     Some((_, block)) => (block, Form::Inline),
-                    None => (Span::new(Buf::Send, (0, 0)), Form::Packed),
+                    None if blocks().next().is_some() || offers => (nothing, Form::Packed),
+                    // Who puts a block finds that there is no place for it.
+                    None => (nothing, Form::Inline),
                 };
                 // Who puts its block publishes when it is there, and looks whether the root has offered it a place.
-                let puts = blocks()
-                    .any(|(distance, block)| self.put(Some((0, block)), sub_buffer(distance)).is_some());
+                let puts = blocks().any(|(distance, block)| {
+                    self.directly(Direct::Put, Some((0, block)), sub_buffer(distance)).is_some()
+                });
                 let is_root = self.direct == Some(Direct::Put) && shape.rank == shape.root;
                 if is_root && shape.ranks > 1 || blocks().next().is_some() && !puts {
                     round.push(Step::Publish { from, phase: 0, form });
@@ -310,12 +320,14 @@ impl PairExchange {
                     own(shape, round);
                 }
                 for distance in distances {
-                    if let (0, Some((rank, from))) = (window, self.put(gives(distance), sub_buffer(distance)))
+                    if let (0, Some((rank, from))) =
+                        (window, self.directly(Direct::Put, gives(distance), sub_buffer(distance)))
                     {
                         let sub_buffer = one_for_each(shape, distance);
                         round.push(Step::Put { rank, phase: 0, sub_buffer, from });
                     }
-                    if let (3, Some((rank, _))) = (window, self.taken(gives(distance), sub_buffer(distance)))
+                    if let (3, Some((rank, _))) =
+                        (window, self.directly(Direct::Take, gives(distance), sub_buffer(distance)))
                     {
                         round.push(Step::WaitAck { rank, phase: 0 });
                     }
@@ -359,16 +371,15 @@ impl PairExchange {
         self.direct.is_some() && !sub_buffer.holds(block.len) && block.len > self.longest
     }
 
-    /// The block, if its owner puts it where it belongs.
-    fn put(&self, end: Option<(u32, Span)>, sub_buffer: SubBuffer) -> Option<(u32, Span)> {
-        let direct = self.direct == Some(Direct::Put);
-        end.filter(|&(_, block)| direct && self.goes_directly(block, sub_buffer))
-    }
-
-    /// The block, if the other rank takes it.
-    fn taken(&self, end: Option<(u32, Span)>, sub_buffer: SubBuffer) -> Option<(u32, Span)> {
-        let direct = self.direct == Some(Direct::Take);
-        end.filter(|&(_, block)| direct && self.goes_directly(block, sub_buffer))
+    /// The block, if it goes in this way.
+    fn directly(
+        &self,
+        direct: Direct,
+        end: Option<(u32, Span)>,
+        sub_buffer: SubBuffer,
+    ) -> Option<(u32, Span)> {
+        let same = self.direct == Some(direct);
+        end.filter(|&(_, block)| same && self.goes_directly(block, sub_buffer))
     }
 
     /// The parts of a block that does not fit into its sub-buffer: the one that goes over the shared scratch, and the

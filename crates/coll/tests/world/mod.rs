@@ -278,9 +278,9 @@ impl SharedBuffers for Port<'_> {
     }
 
     fn publish_cell(&mut self, seq: u64) {
-        // Perhaps nothing was packed.
-        let cell = self.cell(seq).slice(0, self.net.inline);
-        self.net.cicos[self.rank as usize].next = None;
+        let packed = self.net.cicos[self.rank as usize].next.take();
+        let cell = packed.filter(|packed| packed.0 == seq).expect("something was packed").1;
+        let cell = cell.slice(0, self.net.inline);
         self.publish_as(seq, false, cell);
     }
 
