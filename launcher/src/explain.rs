@@ -105,8 +105,12 @@ fn ways(
     for (name, meaning) in WAYS {
         let way = name.parse::<Way>().ok();
         let time = way.map_or(String::new(), |way| shown("", profile.way(way, near, bytes as f64)));
-        let refused = if single_copy || name == "ring" { "" } else { "; the system refuses that here" };
-        out += &format!("  {name:5} {time:>12}  {meaning}{refused}\n");
+        let refused = if single_copy || way.is_some_and(Way::in_frames) {
+            ""
+        } else {
+            "; the system refuses that here"
+        };
+        out += &format!("  {name:11} {time:>12}  {meaning}{refused}\n");
     }
     out += &format!(
         "times: by what the profile says of cores that share a cache ({}); mpirun --machine=curves measures them now\n",

@@ -172,26 +172,26 @@ fn what_a_job_has_measured_the_next_one_knows() {
     };
     let measured = |role: &str| format!("join,ready,measured={role},finalize|join,ready,finalize");
     // Nobody has a folder yet, and a job makes none.
-    job(&measured("near 262144 both-ways read 1e-10 5e-11 - 2e-10"));
+    job(&measured("near 262144 both-ways read 1e-10 5e-11 - 2e-10 -"));
     assert!(explained().is_none() && !folder.exists());
     // Nor is one for other things meant: compiled kernels lie there.
     std::fs::create_dir_all(folder.join("banyan/kernels")).unwrap();
-    job(&measured("near 262144 both-ways read 1e-10 5e-11 - 2e-10"));
+    job(&measured("near 262144 both-ways read 1e-10 5e-11 - 2e-10 -"));
     assert!(explained().is_none() && !machines.exists());
     std::fs::create_dir(&machines).unwrap();
     job(&measured("far away"));
     assert_eq!(std::fs::read_dir(&machines).unwrap().count(), 0);
-    job(&measured("near 262144 both-ways read 1e-10 5e-11 - 2e-10"));
+    job(&measured("near 262144 both-ways read 1e-10 5e-11 - 2e-10 -"));
     let first = explained().expect("it is kept");
     assert!(first.contains("(near, both ways): ring 26.214 us, read 13.107 us, both"), "{first}");
     assert!(first.ends_with("begins with read"), "{first}");
     // A later job found something else; a broken file is replaced.
-    job(&measured("near 262144 both-ways both 1e-10 5e-11 - 2e-11"));
+    job(&measured("near 262144 both-ways both 1e-10 5e-11 - 2e-11 -"));
     assert!(explained().is_some_and(|line| line.ends_with("begins with both")));
     let file = std::fs::read_dir(&machines).unwrap().next().unwrap().unwrap().path();
     std::fs::write(&file, "broken").unwrap();
     assert!(explained().is_none());
-    job(&measured("near 262144 both-ways both 1e-10 5e-11 - 2e-11"));
+    job(&measured("near 262144 both-ways both 1e-10 5e-11 - 2e-11 -"));
     assert!(explained().is_some());
     drop(std::fs::remove_dir_all(&folder));
 }

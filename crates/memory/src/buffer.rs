@@ -276,6 +276,14 @@ impl Buffer {
         unsafe { vectors::take(bytes.as_ptr(), to, bytes.len()) }
     }
 
+    /// [`Buffer::write`] past the caches: see [`vectors::past`].
+    #[inline(never)]
+    pub fn write_past(&self, at: isize, bytes: &[u8]) {
+        let Some(to) = self.host(at, bytes.len()) else { return self.write_device(at, bytes) };
+        // SAFETY: as in `write`.
+        unsafe { vectors::past(bytes.as_ptr(), to, bytes.len()) }
+    }
+
     #[cold]
     fn write_device(&self, at: isize, bytes: &[u8]) {
         // SAFETY: a slice of ours, of which the copy only reads, and which is over when this returns.

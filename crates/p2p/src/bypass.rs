@@ -112,14 +112,17 @@ impl BypassedReceive<'_> {
             & (self.tag.unwrap_or(head.a as i32) == head.a as i32)
     }
 
-    /// Takes the whole message, which [fits](Self::fits).
+    /// Takes the whole message, which [fits](Self::fits), and copies it past the caches, or not.
     #[inline(always)]
-    pub(crate) fn receive(&mut self, head: &Head, body: &[u8]) {
+    pub(crate) fn receive(&mut self, head: &Head, body: &[u8], past: bool) {
         let (source, tag) = (head.b, head.a as i32);
         if !body.is_empty() && staging::is_staged(self.data) {
             return self.receive_to_device(source, tag, body);
         }
-        let accepted = payload::unpack(self.data, 0, body);
+        let accepted = match past {
+            true => payload::unpack_past(self.data, 0, body),
+            false => payload::unpack(self.data, 0, body),
+        };
         let received = request::received(source, tag, body.len() as u64, accepted as u64);
         // It was open, and has nothing to drop, for which an assignment would look.
         std::mem::forget(std::mem::replace(&mut self.state, State::Received(received)));

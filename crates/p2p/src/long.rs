@@ -13,7 +13,7 @@ use crate::p2p::P2p;
 use crate::peers::{Link, RtsOwner};
 use crate::request::{Matched, Reply};
 use crate::types::{Choice, Known};
-use crate::ways::{self, Arrived, CLASSES, Found, Preference, SAMPLE, Traffic, Way, Ways};
+use crate::ways::{self, Arrived, CLASSES, Found, Preference, SAMPLE, SHORTEST, Traffic, Way, Ways};
 use crate::wire::{self, Cause, Kind, Offer, Rts};
 
 /// A receive that comes so much later than its message was announced, ns, says nothing of the way.
@@ -52,7 +52,7 @@ struct Announced {
 /// What a receive knows of a message whose way was a choice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chosen {
-    way: Way,
+    pub(crate) way: Way,
     traffic: Traffic,
     ready: Ready,
     cause: Cause,
@@ -80,17 +80,36 @@ impl LongMessages {
     pub(crate) fn refuse(&mut self, ways: &[Way]) {
         ways.iter().for_each(|way| self.ways.refuse(*way));
     }
+
+    /// Whether frames of messages of this class are copied past the caches of this process: where the peer chooses for both, as it has told.
+    fn copies_past(&self, class: usize) -> bool {
+        let led = self.led >> class & 1 == 1 && self.ways.are_both_ways(class);
+        (if led { self.told[class].way } else { self.ways.wanted(class) }) == Way::NonTemporal
+    }
 }
 
 impl Link {
     /// What is kept of long messages; at first what is known of them beforehand.
     pub(crate) fn long(&mut self, known: &Known) -> &mut LongMessages {
-        let (peer, announces) = (self.peer, &mut self.announces);
+        let (peer, announces, past) = (self.peer, &mut self.announces, &mut self.past);
         self.long.get_or_insert_with(|| {
             let long = LongMessages::new(&known.of(peer));
             *announces = (0..).zip(&long.told).map(|(at, told)| u16::from(told.announces()) << at).sum();
+            *past = (0..CLASSES).map(|class| u16::from(long.copies_past(class)) << class).sum();
             Box::new(long)
         })
+    }
+
+    /// What decides how frames of this class are copied may have changed.
+    fn note_copies(&mut self, class: usize) {
+        let past = self.long.as_ref().is_some_and(|long| long.copies_past(class));
+        self.past = self.past & !(1 << class) | u16::from(past) << class;
+    }
+
+    /// Whether a body of so many bytes that has come whole in one frame is copied past the caches.
+    #[inline]
+    pub(crate) fn copies_past(&self, bytes: usize) -> bool {
+        bytes as u64 >= SHORTEST && ways::class(bytes as u64).is_some_and(|class| self.past >> class & 1 == 1)
     }
 
     /// Messages of this class prefer a way from now on.
@@ -191,7 +210,11 @@ impl P2p {
                 now => Ready::Late(now),
             },
         };
-        Some(Chosen { way: rts.way, traffic, ready, cause, number: rts.number })
+        let long = self.peers.at(peer, &mut self.credit_pool).long.as_ref()?;
+        let past =
+            rts.way == Way::Ring && ways::class(rts.total).is_some_and(|class| long.copies_past(class));
+        let way = if past { Way::NonTemporal } else { rts.way };
+        Some(Chosen { way, traffic, ready, cause, number: rts.number })
     }
 
     /// All of the message of receive `id` is there.
@@ -235,6 +258,7 @@ impl P2p {
             let wide = class as u64 | (way as u64 | u64::from(looking) << 8 | u64::from(leads) << 9) << 32;
             self.owe(message.peer, Reply::bare(Kind::Prefer, 0, wide));
         }
+        self.peers.at(message.peer, &mut self.credit_pool).note_copies(class);
     }
 
     /// Prefer: the peer tells which way it wants long messages to take.
@@ -252,6 +276,7 @@ impl P2p {
         // What a peer says that has not heard yet that this process chooses for both is too late.
         if leads || !both || me > Some(peer) {
             link.told(&self.known, class, Preference { way, looking }).led |= u16::from(leads) << class;
+            link.note_copies(class);
         }
         Ok(())
     }

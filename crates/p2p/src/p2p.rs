@@ -43,7 +43,7 @@ impl P2p {
             contexts: Contexts::default(),
             requests: Slab::new(),
             messages: Slab::new(),
-            peers: Peers::new(config.choice.announces(), config.ipc_from),
+            peers: Peers::new(config.choice.first(), config.ipc_from),
             credit_pool: CreditPool::new(&config),
             pool: Pool::default(),
             work: VecDeque::new(),

@@ -30,6 +30,15 @@ pub(crate) fn unpack(data: &Data, at: u64, bytes: &[u8]) -> usize {
     len
 }
 
+/// [`unpack`] past the caches of this core, where the memory is contiguous.
+#[cold]
+pub(crate) fn unpack_past(data: &Data, at: u64, bytes: &[u8]) -> usize {
+    let Some((memory, start)) = data.piece() else { return unpack(data, at, bytes) };
+    let len = data.len().saturating_sub(at).min(bytes.len() as u64) as usize;
+    memory.write_past(start + at as isize, &bytes[..len]);
+    len
+}
+
 /// Pieces of memory that one read fills at most.
 const RUNS: usize = 64;
 /// Pieces of fewer bytes than this, on average, are quicker filled from a buffer than named one by one: to name one costs as

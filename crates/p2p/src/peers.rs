@@ -68,6 +68,8 @@ pub(crate) struct Link {
     pub(crate) refused_writes: u8,
     /// Classes of messages, as bits, that are announced also where they could go whole in one frame, as another way may be better.
     pub(crate) announces: u16,
+    /// Classes of messages, as bits, whose frames are copied past the caches of this process.
+    pub(crate) past: u16,
     /// Messages that could have taken several ways, and went whole in one frame, since one was announced.
     pub(crate) unsampled: u32,
     /// What is known of long messages that may take several ways, once there was one.
@@ -145,7 +147,7 @@ pub(crate) enum RtsOwner {
 }
 
 impl Link {
-    fn new(peer: Peer, credit_pool: &mut CreditPool, announces: u16, ipc_from: u64) -> Self {
+    fn new(peer: Peer, credit_pool: &mut CreditPool, (announces, past): (u16, u16), ipc_from: u64) -> Self {
         Self {
             peer,
             credit: credit_pool.initial(),
@@ -173,6 +175,7 @@ impl Link {
             ipc_from,
             refused_writes: 0,
             announces,
+            past,
             unsampled: 0,
             long: None,
             down: None,
@@ -309,8 +312,8 @@ impl Link {
 #[derive(Debug)]
 pub(crate) struct Peers {
     pages: Vec<Option<Box<Page>>>,
-    /// What [`Link::announces`] is at first.
-    announces: u16,
+    /// What [`Link::announces`] and [`Link::past`] are at first.
+    first: (u16, u16),
     ipc_from: u64,
 }
 
@@ -318,9 +321,9 @@ const PAGE: usize = 16;
 type Page = [Option<Link>; PAGE];
 
 impl Peers {
-    /// No peers. Messages of the classes `announces`, as bits, are announced to each new one.
-    pub(crate) fn new(announces: u16, ipc_from: u64) -> Self {
-        Self { pages: Vec::new(), announces, ipc_from }
+    /// No peers. Messages of the first classes, as bits, are announced to each new one, and frames of those of the second ones are copied past the caches.
+    pub(crate) fn new(first: (u16, u16), ipc_from: u64) -> Self {
+        Self { pages: Vec::new(), first, ipc_from }
     }
 
     /// The link of a peer; a new one gets the initial loan.
@@ -343,7 +346,7 @@ impl Peers {
         if page >= self.pages.len() {
             self.pages.resize_with(page + 1, || None);
         }
-        let link = Link::new(peer, credit_pool, self.announces, self.ipc_from);
+        let link = Link::new(peer, credit_pool, self.first, self.ipc_from);
         self.pages[page].get_or_insert_default()[at].insert(link)
     }
 

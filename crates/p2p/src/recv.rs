@@ -13,6 +13,7 @@ use crate::request::{
     self, Body, Fragments, Matched, Message, Pieces, Read, Recv, RecvStep, Reply, Request, State,
 };
 use crate::staging::{self, Incoming};
+use crate::types::Choice;
 use crate::types::{MsgId, RecvArgs, ReqId, Started};
 use crate::ways::Way;
 use crate::wire::{Cts, Kind, Offer, Rts};
@@ -241,12 +242,14 @@ impl P2p {
         };
         let accepted = rts.total.min(recv.data.len());
         let chosen = self.chosen(peer, &rts, fragments.is_some());
+        let past = matches!(self.choice, Choice::Fixed(Way::NonTemporal))
+            || chosen.is_some_and(|chosen| chosen.way == Way::NonTemporal);
         let message = Matched { peer, sender: rts.id, source, tag, total: rts.total, accepted, chosen };
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
             return debug_assert!(false, "the receive was under way above");
         };
         recv.peer = Some(peer);
-        let (mut received, mut staged) = (0, Incoming::default());
+        let (mut received, mut staged) = (0, Incoming::copied(past));
         for frame in fragments.iter().flat_map(|fragments| &fragments.frames) {
             let fits = (frame.len() as u64).min(accepted - received);
             staged.place(&recv.data, accepted, received, &frame[..fits as usize]);

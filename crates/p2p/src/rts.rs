@@ -38,6 +38,7 @@ fn route(
         Choice::Measured { .. } => (link.long(known).told[class].way, true),
     };
     let way = match way {
+        Way::NonTemporal => Way::Ring,
         Way::Write | Way::Both if !caps.put.has(kinds) => Way::Read,
         way => way,
     };

@@ -155,6 +155,7 @@ impl P2p {
         if !link.loan.pay(units) {
             return Err(Misbehaved::CreditOverrun);
         }
+        let past = link.copies_past(body.len());
         let posted = match_posted(&mut self.contexts, peer, head);
         // Not by `filter`, which compilers do not inline here.
         let bypass = match bypass {
@@ -169,10 +170,10 @@ impl P2p {
             }
         }
         if let Some(bypass) = bypass {
-            bypass.receive(head, body);
+            bypass.receive(head, body, past);
         } else if let Some(id) = posted {
             let (source, tag) = request::labels(head);
-            self.fill(id, source, tag, body);
+            self.fill(id, (source, tag), body, past);
         } else {
             self.keep_whole(peer, head, body, sync_id);
             return Ok(());
@@ -185,7 +186,7 @@ impl P2p {
 
     /// Receive `id` is matched with a whole message: unpacks it.
     #[inline]
-    fn fill(&mut self, id: u64, source: u32, tag: i32, body: &[u8]) {
+    fn fill(&mut self, id: u64, (source, tag): (u32, i32), body: &[u8], past: bool) {
         let Some(request) = self.requests.get_mut(id) else {
             debug_assert!(false, "a posted receive is a request");
             return;
@@ -197,7 +198,10 @@ impl P2p {
         if !body.is_empty() && staging::is_staged(&recv.data) {
             return self.fill_device(id, source, tag, body);
         }
-        let accepted = payload::unpack(&recv.data, 0, body);
+        let accepted = match past {
+            true => payload::unpack_past(&recv.data, 0, body),
+            false => payload::unpack(&recv.data, 0, body),
+        };
         let completion = request::received(source, tag, body.len() as u64, accepted as u64);
         match orphan {
             true => self.finish(id, completion),

@@ -193,7 +193,12 @@ impl Outgoing {
 
 /// Bytes of a message that have come, and that a device still copies to where they belong.
 #[derive(Debug, Default)]
-pub(crate) struct Incoming(Option<Box<Parts>>);
+pub(crate) struct Incoming {
+    /// What a device has a part in.
+    parts: Option<Box<Parts>>,
+    /// Bodies of frames are copied past the caches.
+    past: bool,
+}
 
 /// What there is of them, once there is something.
 #[derive(Debug, Default)]
@@ -241,28 +246,33 @@ impl Run {
 }
 
 impl Incoming {
+    /// The bodies of frames are copied past the caches, or not, where no device has a part in it.
+    pub(crate) fn copied(past: bool) -> Self {
+        Incoming { parts: None, past }
+    }
+
     fn parts(&mut self) -> &mut Parts {
-        self.0.get_or_insert_default()
+        self.parts.get_or_insert_default()
     }
 
     /// True if no device has a part in it, so that all that has come is where it belongs.
     pub(crate) fn is_none(&self) -> bool {
-        self.0.is_none()
+        self.parts.is_none()
     }
 
     /// True if all that has come is where it belongs, or a device has failed.
     pub(crate) fn is_over(&mut self) -> bool {
-        self.0.as_mut().is_none_or(|parts| parts.is_over())
+        self.parts.as_mut().is_none_or(|parts| parts.is_over())
     }
 
     /// Why a device has not copied all.
     pub(crate) fn take_failure(&mut self) -> Option<DeviceFailure> {
-        self.0.as_mut()?.failed.take()
+        self.parts.as_mut()?.failed.take()
     }
 
     /// True if as many bounce buffers as a message may have are in use.
     pub(crate) fn is_full(&mut self) -> bool {
-        self.0.as_mut().is_some_and(|parts| parts.is_full())
+        self.parts.as_mut().is_some_and(|parts| parts.is_full())
     }
 
     /// Writes bytes of a message of `total`, from its byte `at` on, to `data`; at once where that is memory of the host.
@@ -270,7 +280,10 @@ impl Incoming {
         if is_staged(data) {
             return self.parts().place(data, total, at, bytes);
         }
-        payload::unpack(data, at, bytes);
+        match self.past {
+            true => payload::unpack_past(data, at, bytes),
+            false => payload::unpack(data, at, bytes),
+        };
     }
 
     /// Room in a bounce buffer for bytes that are about to come: the same for the same bytes. `None`: there is no room, or they are too many.
@@ -280,14 +293,14 @@ impl Incoming {
 
     /// Bytes of a message of `total` are in the memory that [`Incoming::reserve`] gave for them, if it gave any.
     pub(crate) fn landed(&mut self, data: &Data, total: u64, at: u64, len: usize) {
-        if let Some(parts) = &mut self.0 {
+        if let Some(parts) = &mut self.parts {
             parts.landed(data, total, at, len);
         }
     }
 
     /// All bytes of the message are here: what is in bounce buffers is copied.
     pub(crate) fn finish(&mut self, data: &Data) {
-        if let Some(parts) = &mut self.0 {
+        if let Some(parts) = &mut self.parts {
             parts.copy_runs(data, |_| true);
         }
     }

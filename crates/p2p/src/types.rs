@@ -42,11 +42,13 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// Classes of messages, as bits, that are announced to a peer of which nothing is known.
-    pub(crate) fn announces(&self) -> u16 {
+    /// Classes of messages, as bits, that are announced to a peer of which nothing is known; and those whose frames are copied past the caches.
+    pub(crate) fn first(&self) -> (u16, u16) {
+        const ALL: u16 = (1 << CLASSES) - 1;
         match self {
-            Choice::Fixed(_) => 0,
-            Choice::Measured { .. } => u16::from(Preference::FIRST.announces()) * ((1 << CLASSES) - 1),
+            Choice::Fixed(Way::NonTemporal) => (0, ALL),
+            Choice::Fixed(_) => (0, 0),
+            Choice::Measured { .. } => (u16::from(Preference::FIRST.announces()) * ALL, 0),
         }
     }
 

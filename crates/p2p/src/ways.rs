@@ -53,7 +53,7 @@ impl Preference {
 
     /// Whether each such message is to be announced, also where it could go whole in one frame.
     pub(crate) fn announces(self) -> bool {
-        self.looking || self.way != Way::Ring
+        self.looking || !self.way.in_frames()
     }
 }
 
@@ -63,8 +63,8 @@ pub(crate) const SAMPLE: u32 = 16;
 pub(crate) const PRICE: f64 = 0.01;
 /// A way takes another one's place if its time is at most this part of that one's.
 pub(crate) const MARGIN: f64 = 0.92;
-/// Where messages could go whole in one frame: to announce them takes a good part of what they take by the ring, and of what they take
-/// by other ways a part that is over when times begin.
+/// Where messages could go whole in one frame: to announce them, as single copies need it, takes a good part of what they take in frames, and of
+/// what they take by single copies a part that is over when times begin.
 const MARGIN_WHOLE: f64 = 0.6;
 /// In the first look a way takes another one's place at once, and not at the second time, if its time is at most this part of that
 /// one's.
@@ -75,6 +75,9 @@ const HOPELESS: f64 = 1.5;
 const HOPELESS_NEARBY: f64 = 2.0;
 /// How far that class may be away.
 const NEARBY: usize = 2;
+/// Ways are alike to the machine's profile if what it says of one is at most so many times what it says of the other: then what a class
+/// nearby has measured decides which one to begin with.
+const ALIKE: f64 = 1.1;
 /// What a way may cost for a message of any length, ns: a call of the system, and a turn of the other process. A longer class feels it less.
 const CALL: f64 = 2000.0;
 /// A message is slow if it takes this much longer than what is known of its way.
@@ -83,9 +86,6 @@ const SLOW: f64 = 2.0;
 const ALARM: u8 = 4;
 /// What the looks of alarms may cost, as a part of the time of all messages.
 const ALARM_PRICE: f64 = 0.05;
-/// Messages before the first look where the machine's profile has said which way to begin with, and at least between two looks until all
-/// ways have been compared once. A program that sends fewer has nothing to gain.
-const FIRST_WAIT: u32 = 64;
 /// What looks may cost until then, as a part of the time of all messages.
 const FIRST_PRICE: f64 = 0.1;
 /// A message is slow if it takes this much longer than the machine's profile says of its way, which knows of no message that is too long for
@@ -113,14 +113,21 @@ const WINDOW_BYTES: u64 = 16 << 20;
 struct Effort {
     /// Messages before the first look: a program that sends fewer has nothing to gain.
     before: u32,
+    /// The same where the machine's profile has said which way to begin with, and messages at least between two looks until all ways have been
+    /// compared once.
+    expecting: u32,
     /// Times that are gathered of a way in a look.
     tries: usize,
+    /// Several messages are under way, so that they go to more memory than one of them does.
+    several: bool,
 }
 
 /// Of messages of 1 MiB and more a program sends few, each of which takes long enough to be measured well.
 const fn effort(class: usize, traffic: Traffic) -> Effort {
-    let (before, tries) = if SHORTEST << class < 1 << 20 { (8, MOST_TRIES) } else { (2, 4) };
-    Effort { before, tries: if matches!(traffic, Traffic::BothWays) { 4 } else { tries } }
+    let (before, expecting, tries) =
+        if SHORTEST << class < 1 << 20 { (8, 64, MOST_TRIES) } else { (2, 16, 4) };
+    let several = !matches!(traffic, Traffic::OneWay);
+    Effort { before, expecting, tries: if matches!(traffic, Traffic::BothWays) { 4 } else { tries }, several }
 }
 
 /// How messages of a way are measured.
@@ -206,7 +213,7 @@ struct Cell {
     /// That look is over, and the next one tries those.
     left_out: bool,
     /// What is known of each way: the time of a byte, ns.
-    times: [Option<f64>; 4],
+    times: [Option<f64>; WAYS],
     /// Ways of which that is what the machine's profile says, as bits: none has been compared yet.
     expected: u8,
     /// Messages until the next look.
@@ -237,15 +244,17 @@ struct Look {
     samples: [f64; MOST_TRIES],
     count: usize,
     /// How many messages took each way.
-    taken: [u32; 4],
+    taken: [u32; WAYS],
 }
 
 fn bit(way: Way) -> u8 {
     1 << way as u8
 }
 
+/// Number of ways.
+const WAYS: usize = Way::ALL.len();
 /// All ways, as bits.
-const ALL_WAYS: u8 = (1 << Way::ALL.len()) - 1;
+const ALL_WAYS: u8 = (1 << WAYS) - 1;
 
 impl Ways {
     /// Messages take the way that earlier jobs found, as if a look of this one had; else the one that the machine's profile says is best, and
@@ -269,8 +278,14 @@ impl Ways {
 
     /// From now on this way, which is not the ring, is not taken: it was found to be impossible.
     pub(crate) fn refuse(&mut self, way: Way) {
-        assert!(way != Way::Ring, "frames are always possible");
+        assert!(!way.in_frames(), "frames are always possible");
         self.possible &= !bit(way);
+    }
+
+    /// How this process would have messages of a class come that it receives, as its traffic is now.
+    pub(crate) fn wanted(&self, class: usize) -> Way {
+        let class = &self.classes[class];
+        class.cells[class.traffic as usize].wanted().way
     }
 
     /// Whether messages of a class go both ways.
@@ -321,9 +336,9 @@ impl Ways {
             (cell.way, cell.hopeless) = (way, hopeless);
         }
         cell.used = true;
-        cell.by_ring += if by == Way::Ring { len * u64::from(arrived.stands_for()) } else { 0 };
+        cell.by_ring += if by.in_frames() { len * u64::from(arrived.stands_for()) } else { 0 };
         // A ring gets warm before its times count, and before others are compared with it.
-        if by != Way::Ring || cell.by_ring > WARM_BYTES {
+        if !by.in_frames() || cell.by_ring > WARM_BYTES {
             cell.over(arrived, self.possible, pace(at, traffic, window).patience);
         }
         let wanted = cell.wanted();
@@ -333,7 +348,7 @@ impl Ways {
 
 impl Ways {
     /// Of each class and traffic that there was: the way that is taken, what is known of each, and whose look has found that.
-    pub(crate) fn known(&self) -> impl Iterator<Item = (usize, Traffic, Way, [Option<f64>; 4], Found)> {
+    pub(crate) fn known(&self) -> impl Iterator<Item = (usize, Traffic, Way, [Option<f64>; WAYS], Found)> {
         let used = |&(_, _, cell): &(usize, Traffic, &Cell)| cell.used;
         let cells = self.classes.iter().enumerate().flat_map(|(at, class)| {
             Traffic::ALL.into_iter().zip(&class.cells).map(move |(traffic, cell)| (at, traffic, cell))
@@ -341,18 +356,27 @@ impl Ways {
         cells.filter(used).map(|(at, traffic, cell)| (at, traffic, cell.way, cell.measured(), cell.found))
     }
 
-    /// What a class begins with that has met no such traffic and of which nothing is known, if one nearby knows its ways: that one's way, and
-    /// those that are hopeless there.
+    /// What a class begins with that has met no such traffic, and of which at most the machine's profile says something, if one nearby has
+    /// measured its ways: that one's way, and those that are hopeless there. Not where the profile knows a better way.
     fn guess(&self, at: usize, traffic: Traffic) -> Option<(Way, u8)> {
         let cell = |at: usize| Some(&self.classes.get(at)?.cells[traffic as usize]);
-        if cell(at)?.used || cell(at)?.is_settled() || cell(at)?.expected != 0 {
+        let own = cell(at)?;
+        if own.used || own.is_settled() {
             return None;
         }
         let near = (1..=NEARBY).flat_map(|far| [at.checked_sub(far), Some(at + far)]).flatten();
-        let known =
-            |at: &usize| cell(*at).is_some_and(|near| near.look.is_none() && near.time(near.way).is_some());
+        let known = |at: &usize| {
+            cell(*at).is_some_and(|near| near.is_settled() && near.measured()[near.way as usize].is_some())
+        };
         let at = near.into_iter().find(known)?;
         let near = cell(at)?;
+        if own.expected != 0 {
+            let [taken, nearby] = [own.way, near.way].map(|way| own.time(way));
+            return taken
+                .zip(nearby)
+                .filter(|(taken, nearby)| *nearby <= ALIKE * taken)
+                .map(|_| (near.way, 0));
+        }
         let most = near.time(near.way)? * HOPELESS_NEARBY + CALL / (SHORTEST << at) as f64;
         let hopeless = |way: &Way| near.time(*way).is_some_and(|time| time > most);
         Some((near.way, Way::ALL.into_iter().filter(hopeless).map(bit).sum()))
@@ -369,7 +393,7 @@ impl Cell {
             way: Way::Ring,
             hopeless: 0,
             left_out: false,
-            times: [None; 4],
+            times: [None; WAYS],
             expected: 0,
             wait: effort.before,
             deaf: 0,
@@ -394,13 +418,13 @@ impl Cell {
             (self.way, self.compared) = (Way::Ring, Way::Ring);
         }
         (self.expected, self.wait) = match found {
-            Found::NotYet => (ALL_WAYS, FIRST_WAIT),
+            Found::NotYet => (ALL_WAYS, self.effort.expecting),
             _ => (0, BETWEEN),
         };
     }
 
     /// What was measured of each way.
-    fn measured(&self) -> [Option<f64>; 4] {
+    fn measured(&self) -> [Option<f64>; WAYS] {
         Way::ALL.map(|way| self.time(way).filter(|_| !self.is_expected(way)))
     }
 
@@ -426,7 +450,7 @@ impl Cell {
             None => Preference {
                 way: self.way,
                 looking: self.left_out
-                    || self.expected != 0 && self.way != Way::Ring
+                    || self.expected != 0 && !self.way.in_frames()
                     || self.time(self.way).is_none(),
             },
         }
@@ -493,7 +517,7 @@ impl Cell {
         if self.is_expected(self.way) {
             return;
         }
-        (self.times, self.expected) = ([None; 4], 0);
+        (self.times, self.expected) = ([None; WAYS], 0);
         (self.promising, self.left_out) = (false, false);
     }
 
@@ -505,10 +529,13 @@ impl Cell {
         let later = match others & Way::ALL.into_iter().filter(unknown).map(bit).sum::<u8>() {
             _ if self.promising => others & bit(self.compared),
             0 => {
-                let turn = (1..=4).map(|next| Way::ALL[(self.compared as usize + next) % 4]);
-                // Of those that only the profile speaks of the most promising one comes first.
-                let expected =
-                    |way: &Way| self.time(*way).filter(|_| self.is_expected(*way)).unwrap_or(f64::INFINITY);
+                let turn = (1..=WAYS).map(|next| Way::ALL[(self.compared as usize + next) % WAYS]);
+                // Of those that only the profile speaks of the most promising one comes first; but before single copies how else frames may be
+                // copied where there are several, as that depends on what is in the caches, of which the profile knows nothing.
+                let expected = |way: &Way| match self.time(*way).filter(|_| self.is_expected(*way)) {
+                    Some(_) if self.effort.several && way.in_frames() && self.way.in_frames() => 0.0,
+                    time => time.unwrap_or(f64::INFINITY),
+                };
                 let next = turn
                     .into_iter()
                     .filter(|way| others & bit(*way) != 0)
@@ -528,7 +555,7 @@ impl Cell {
             messages: 0,
             samples: [0.0; MOST_TRIES],
             count: 0,
-            taken: [0; 4],
+            taken: [0; WAYS],
         });
     }
 
@@ -560,7 +587,8 @@ impl Cell {
         };
         let mut better = None;
         for way in Way::ALL.into_iter().filter(|way| look.compares & bit(*way) != 0) {
-            let margin = if self.whole && self.way == Way::Ring { MARGIN_WHOLE } else { MARGIN };
+            let announced = self.whole && self.way.in_frames() && !way.in_frames();
+            let margin = if announced { MARGIN_WHOLE } else { MARGIN };
             if let Some(time) = self.times[way as usize].filter(|time| *time < margin * best) {
                 (better, best) = (Some(way), time);
             }
@@ -584,7 +612,7 @@ impl Cell {
         let lost = lost.saturating_add((f64::from(announced) / PRICE) as u32);
         self.left_out = std::mem::take(&mut self.hopeless) != 0;
         let first = self.left_out || self.expected != 0;
-        let (most, least) = if first { (FIRST_PRICE, FIRST_WAIT) } else { (PRICE, BETWEEN) };
+        let (most, least) = if first { (FIRST_PRICE, self.effort.expecting) } else { (PRICE, BETWEEN) };
         self.wait = ((f64::from(lost) * (PRICE / most)) as u32).clamp(least, LONGEST_WAIT);
         self.deaf = (f64::from(lost) * (PRICE / ALARM_PRICE)) as u32;
     }

@@ -318,8 +318,9 @@ pub fn flag(text: &str) -> Result<bool, String> {
 }
 
 /// The values of [`P2P`], and what each means.
-pub const WAYS: [(&str, &str); 6] = [
+pub const WAYS: [(&str, &str); 7] = [
     ("ring", "both sides copy, through shared memory"),
+    ("nontemporal", "the same, and the receiver copies past its caches"),
     ("read", "the receiver reads the sender's memory (process_vm_readv)"),
     ("write", "the sender writes the receiver's memory (process_vm_writev)"),
     ("both", "the receiver reads one half while the sender writes the other one"),
@@ -497,7 +498,7 @@ mod tests {
     #[test]
     fn ways_are_named_or_refused() {
         assert!(WAYS.iter().all(|(name, _)| way(name) == Ok(name)));
-        assert!(way("rings").unwrap_err().contains("ring, read, write, both, auto"));
+        assert!(way("rings").unwrap_err().contains("ring, nontemporal, read, write, both, auto"));
     }
 
     #[test]

@@ -20,8 +20,8 @@ use crate::gpu;
 pub(crate) fn choice(job: &Job) -> Result<(Choice, bool), String> {
     let crowded = job.local_size > job.cores();
     let name = way_of(job.setting(P2P), crowded)?;
-    Ok(match name.parse() {
-        Ok(Way::Ring) => (Choice::Fixed(Way::Ring), job.single_copy),
+    Ok(match name.parse::<Way>() {
+        Ok(frames) if frames.in_frames() => (Choice::Fixed(frames), job.single_copy),
         Ok(fixed) => (Choice::Fixed(fixed), job.single_copy || job.setting(P2P).map(way) == Some(Ok(name))),
         Err(()) => (Choice::Measured { me: Peer(job.rank), clock: now }, true),
     })
@@ -158,7 +158,7 @@ mod tests {
             (is("both", true), is("write", true))
         );
         assert!(chosen(2, 2, Some("rings")).is_err());
-        let times = [Some(0.1), None, Some(0.05), None];
+        let times = [Some(0.1), None, Some(0.05), None, None];
         let (peer, class, traffic, way) = (Peer(3), 6, Traffic::BothWays, Way::Write);
         let measured = |found| Measured { peer, class, traffic, way, times, found };
         let shown = "  from rank 3, both ways, from 1048576 bytes: write, as ring 104.9, write 52.4";

@@ -248,7 +248,7 @@ mod tests {
             assert_eq!((kept.load(), kept.profile()), (None, kept.built_in()));
         }
         // Jobs' findings stand beside the profile, and both replace what was no file of it.
-        let line = |time| KnownWays::parse(&format!("way near 65536 one-way ring {time} - - -"));
+        let line = |time| KnownWays::parse(&format!("way near 65536 one-way ring {time} - - - -"));
         assert_eq!(kept.learn(&line("2e-10")).unwrap(), Some(file.clone()));
         assert_eq!((kept.profile(), kept.known_ways()), (kept.built_in(), line("2e-10")));
         assert_eq!(kept.learn(&line("2.1e-10")).unwrap(), None);
@@ -277,7 +277,7 @@ mod tests {
         let homeless = Kept::of((text, &folder.0), "1", None);
         assert!(homeless.keep(&Profile::default()).is_err() && homeless.load().is_none());
         // A job makes no folder.
-        let known = KnownWays::parse("way near 65536 one-way ring 2e-10 - - -");
+        let known = KnownWays::parse("way near 65536 one-way ring 2e-10 - - - -");
         let without = Kept::of((text, &folder.0), "1", Some(folder.0.join("none")));
         assert_eq!((without.learn(&known).unwrap(), homeless.learn(&known).unwrap()), (None, None));
         assert!(!folder.0.join("none").exists());

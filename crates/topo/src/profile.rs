@@ -296,16 +296,18 @@ impl Profile {
         }
     }
 
-    /// What [`Profile::way`] is for a message that is part of such traffic. In windows nobody waits for the notes around it. Both ways each
-    /// process copies at all times, so that to share a copy gains nothing.
+    /// What [`Profile::way`] is for a message that is part of such traffic. In windows nobody waits for the notes around it, and the memory that it goes
+    /// to is in no cache. Both ways each process copies at all times, so that to share a copy gains nothing.
     pub fn way_in(&self, traffic: Traffic, way: Way, distance: usize, bytes: f64) -> f64 {
         let Pair { single_copy, message, .. } = self.pairs[distance];
         let call = self.system_call + self.single_copy;
+        let single_copy = single_copy.max(self.memory);
+        let out = if way == Way::NonTemporal { message.byte } else { message.byte.max(self.memory) };
         match (traffic, way.single_copy()) {
             (Traffic::OneWay, _) => self.way(way, distance, bytes),
-            (Traffic::Window, None) => message.overhead + bytes * message.byte,
+            (Traffic::Window, None) => message.overhead + bytes * out,
             (Traffic::Window, Some(SingleCopy { share, .. })) => call + share * bytes * single_copy,
-            (Traffic::BothWays, None) => 2.0 * (message.overhead + bytes * message.byte),
+            (Traffic::BothWays, None) => 2.0 * message.overhead + bytes * (message.byte + out),
             (Traffic::BothWays, Some(SingleCopy { share, .. })) => call / share + bytes * single_copy,
         }
     }

@@ -14,21 +14,29 @@ pub enum Way {
     Write,
     /// The receiver reads one half while the sender writes the other one.
     Both,
+    /// In frames as by [`Way::Ring`], which the receiver copies past its caches (by non-temporal stores): quicker where the memory that they go to is
+    /// in no cache, as the lines need not be read before they are written.
+    NonTemporal,
 }
 
 impl Way {
     /// All ways, by their numbers.
-    pub const ALL: [Way; 4] = [Way::Ring, Way::Read, Way::Write, Way::Both];
+    pub const ALL: [Way; 5] = [Way::Ring, Way::Read, Way::Write, Way::Both, Way::NonTemporal];
 
     /// Its name, as users write it.
     pub fn name(self) -> &'static str {
-        ["ring", "read", "write", "both"][self as usize]
+        ["ring", "read", "write", "both", "nontemporal"][self as usize]
     }
 
-    /// What it takes beside the copies of the ring; `None` for the ring itself.
+    /// Whether the bytes come in frames, through the ring.
+    pub fn in_frames(self) -> bool {
+        self.single_copy().is_none()
+    }
+
+    /// What it takes beside the copies of the ring; `None` where the bytes come in frames.
     pub fn single_copy(self) -> Option<SingleCopy> {
         let (share, to_arrive, to_end) = match self {
-            Way::Ring => return None,
+            Way::Ring | Way::NonTemporal => return None,
             // The receiver reads what was announced, and says that it is through.
             Way::Read => (1.0, 1.0, 2.0),
             // The receiver says where the bytes go, and is told that they are there.

@@ -6,7 +6,7 @@ use banyan_topo::{DISTANCES, Machine, Profile, get, put};
 
 use super::{SHORT, Way, beside, exchanges, heard, least, pairs, rings, sockets, timed};
 
-/// The ways, those of [`Way::ALL`](banyan_topo::Way::ALL) first.
+/// The ways, the first ones of [`Way::ALL`](banyan_topo::Way::ALL) first: what frames that are copied past the caches take depends on what is in these.
 pub(crate) const WAYS: [&str; 5] = ["ring", "read", "write", "both", "tcp"];
 
 /// Lengths of messages, bytes.
@@ -57,7 +57,7 @@ pub(crate) fn curves(profile: &Profile) -> Option<Curves> {
 /// What the profile makes of all lengths and ways.
 pub(crate) fn by_profile(profile: &Profile, distance: usize) -> [[f64; WAYS.len()]; LENGTHS.len()] {
     LENGTHS.map(|bytes| {
-        let [ring, read, write, both] =
+        let [ring, read, write, both, _] =
             banyan_topo::Way::ALL.map(|way| profile.way(way, distance, bytes as f64));
         [ring, read, write, both, profile.by_tcp(bytes as f64)]
     })

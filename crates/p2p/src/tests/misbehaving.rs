@@ -125,7 +125,10 @@ fn a_peer_that_misbehaves_is_down_with_its_cause() {
         (Misbehaved::NotHanded, vec![matched(), handed(0, 50)]),
         (Misbehaved::NotHanded, vec![matched(), handed(0, 100)]),
         (Misbehaved::DataOverrun, vec![matched(), handed(0, 100), handed(0, 1)]),
-        (Misbehaved::UnknownWay, vec![(wire::control(Kind::Prefer, 0, 4 << 32), vec![])]),
+        (
+            Misbehaved::UnknownWay,
+            vec![(wire::control(Kind::Prefer, 0, (Way::ALL.len() as u64) << 32), vec![])],
+        ),
         (Misbehaved::UnknownWay, vec![(wire::control(Kind::Prefer, 0, CLASSES as u64), vec![])]),
         (Misbehaved::ReplyUnasked, vec![cts(to_1, 50_000), fin(to_1)]),
     ];

@@ -125,7 +125,7 @@ fn what_is_known_needs_no_look() {
         class,
         traffic: Traffic::OneWay,
         way: if class == 1 { Way::Ring } else { Way::Write },
-        times: [Some(1e-10); 4],
+        times: [Some(1e-10); Way::ALL.len()],
     });
     let known = Known::by(move |_| rows.iter().map(|row| (*row, Found::Before)).collect());
     let config = Config { choice: choice(CHOICES), known, ..Config::new(1 << 20, 2) };
@@ -144,8 +144,13 @@ fn what_is_known_needs_no_look() {
 /// Messages that go whole in a frame of the ring, as the machine's profile says, are heard of by samples: so other ways are looked at.
 #[test]
 fn what_goes_whole_is_looked_at_by_samples() {
-    let row =
-        KnownWay { distance: 2, class: 1, traffic: Traffic::OneWay, way: Way::Ring, times: [Some(1e-10); 4] };
+    let row = KnownWay {
+        distance: 2,
+        class: 1,
+        traffic: Traffic::OneWay,
+        way: Way::Ring,
+        times: [Some(1e-10); Way::ALL.len()],
+    };
     let known = Known::by(move |_| vec![(row, Found::NotYet)]);
     let config = Config { choice: choice(CHOICES), known, ..Config::new(16 << 20, 2) };
     let options = Options { eager: 65_536, max_bcopy: 65_536, piece: 65_536, ..Options::default() };
