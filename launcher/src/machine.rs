@@ -107,10 +107,11 @@ pub(crate) fn origin(origin: Origin) -> &'static str {
 }
 
 /// A figure in the unit that people know it by.
-pub(crate) fn shown(name: &str, seconds: f64) -> String {
-    match name.ends_with("byte") {
-        true => format!("{:.1} GB/s", 1e-9 / seconds),
-        false => format!("{:.3} us", seconds * 1e6),
+pub(crate) fn shown(name: &str, value: f64) -> String {
+    match name {
+        "last_level_cache" => format!("{:.1} MiB", value / f64::from(1 << 20)),
+        _ if name.ends_with("byte") => format!("{:.1} GB/s", 1e-9 / value),
+        _ => format!("{:.3} us", value * 1e6),
     }
 }
 

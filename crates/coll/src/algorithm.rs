@@ -136,7 +136,7 @@ impl Case {
     pub(crate) fn on(&self, topology: &Topology, model: &Model, kind: Kind) -> Case {
         let cell_bytes = topology.shared.map_or(0.0, |shared| shared.inline as f64);
         let (longest_copied, products) = (model.longest_copied(kind, topology), model.products(topology));
-        let half = topology.shared.map_or(self.half, |shared| (topology.scratch(shared) / 2) as f64);
+        let half = topology.shared.map_or(self.half, |shared| (model.scratch(topology, &shared) / 2) as f64);
         Case { cell_bytes, longest_copied, products, half, ..*self }
     }
 

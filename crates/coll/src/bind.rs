@@ -170,7 +170,7 @@ impl ExecutionState {
                 let (view, _) = self.at(span);
                 if let View::Nothing = self.views[view] {
                     // A root in place has its own block where it is.
-                    return Some(Piece { buf: span.buf, at: 0, len: 0, elements: 0 });
+                    return Some(Piece { buf: span.buf, at: 0, len: 0, elements: 0, past: false });
                 }
                 let memory = self.direct(span)?;
                 // In place, what is given is in the buffer of what is got.
@@ -183,7 +183,7 @@ impl ExecutionState {
             }
         };
         let (at, len) = (i32::try_from(at).ok()?, u32::try_from(bytes(span.len)?).ok()?);
-        Some(Piece { buf, at, len, elements: u32::try_from(span.len).ok()? })
+        Some(Piece { buf, at, len, elements: u32::try_from(span.len).ok()?, past: false })
     }
 
     /// What the choice of an algorithm may depend on; `None` where not all ranks know it.

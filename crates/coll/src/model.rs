@@ -4,7 +4,7 @@ use banyan_topo::{GpuFigures, GpuLinks, Message, Profile, SingleCopy, Way};
 
 use crate::segments::{self, Products};
 use crate::shape::{PAGE, SCRATCH_IN_CACHE};
-use crate::{Cost, Kind, LEVELS, Topology};
+use crate::{Cost, Kind, LEVELS, SharedCaps, Topology};
 
 /// What passes between two ranks takes, in seconds or seconds per byte.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -62,6 +62,8 @@ pub struct Model {
     pub fresh_byte: f64,
     /// A switch to another rank that shares the core.
     pub turn: f64,
+    /// Bytes of a core's last-level cache.
+    pub cache: f64,
 }
 
 /// What it takes to publish and to look, beside the transfer of the cache line: on an EPYC with 0.055 us a line 0.1 us were taken, on
@@ -92,6 +94,9 @@ const LINE: f64 = 64.0;
 /// A core that writes over lines which another one has read has them one after the other, but for so many that are under way at a time: 8 ns
 /// were measured for each where a line takes 55 ns from core to core, and 26 where it takes 230 (EPYC of family 25, model 17).
 const LINES_AT_A_TIME: f64 = 8.0;
+
+/// The least bytes of the shared scratch that are used, where there are as many.
+const LEAST_SCRATCH: u64 = 256 << 10;
 
 /// Seconds, or seconds per byte, of what is not done.
 const NEVER: f64 = 1.0;
@@ -154,7 +159,25 @@ impl Model {
             shared_byte: 2.0 * close.transfer / PAGE as f64,
             fresh_byte: (near.copy - profile.copy).max(0.0),
             turn: TURN * (profile.system_call + profile.turn),
+            cache: profile.last_level_cache,
         }
+    }
+
+    /// Bytes of the shared scratch that these ranks use: with a core for each as many as stay in the caches beside their own data, and with
+    /// more ranks than cores, which get far ahead of each other, half of the last-level cache at most.
+    pub(crate) fn scratch(&self, topology: &Topology, shared: &SharedCaps) -> u64 {
+        let most = match topology.crowded() {
+            true => self.cache / 2.0,
+            false => (self.cache / f64::from(1 << 25)).min(1.0) * SCRATCH_IN_CACHE as f64,
+        };
+        shared.scratch.min((most as u64).max(LEAST_SCRATCH))
+    }
+
+    /// Bytes of its own buffers that a rank reads and writes in a call, from which on what is copied there goes past the caches: those of all ranks that
+    /// share a cache would fill half of it, so that little of it is still there when it is wanted.
+    pub(crate) fn past(&self, topology: &Topology) -> u64 {
+        let ranks = topology.levels.iter().map(|level| level.largest).min().unwrap_or(1).max(1);
+        (self.cache / 2.0) as u64 / u64::from(ranks)
     }
 
     /// The same machine where the ranks' buffers are memory of GPUs, which copy from each other by these links: what messages take, and what is done to

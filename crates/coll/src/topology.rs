@@ -6,8 +6,6 @@ use std::sync::Arc;
 
 use banyan_topo::GpuLocation;
 
-use crate::shape::SCRATCH_IN_CACHE;
-
 /// How many levels ranks can be apart at, outermost first: hosts, the sockets of a host, and the last-level caches of a socket.
 pub const LEVELS: usize = 3;
 
@@ -94,11 +92,6 @@ impl Topology {
     /// True if a node has more ranks than cores.
     pub(crate) fn crowded(&self) -> bool {
         self.per_node() > self.cores
-    }
-
-    /// Bytes of the shared scratch that are used.
-    pub(crate) fn scratch(&self, shared: SharedCaps) -> u64 {
-        if self.crowded() { shared.scratch } else { shared.scratch.min(SCRATCH_IN_CACHE) }
     }
 
     /// The outermost level at which the ranks are apart; [`LEVELS`] if there is none.

@@ -311,6 +311,16 @@ impl Buffer {
         }
     }
 
+    /// [`Buffer::copy_from`] past the caches ([`vectors::past`]), of stretches that do not overlap.
+    #[inline(never)]
+    pub fn copy_past(&self, at: isize, from: &Buffer, from_at: isize, len: usize) {
+        match self.of_host(at, from, from_at, len) {
+            // SAFETY: what `of_host` says.
+            Some((from, to)) => unsafe { vectors::past(from, to, len) },
+            None => self.copy_by_device(at, from, from_at, len),
+        }
+    }
+
     /// Where a copy reads and writes, both of which are valid for `len` bytes: checked against bounds that their makers promised. `None`
     /// if either is a device's.
     #[inline(always)]

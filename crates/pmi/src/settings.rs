@@ -98,9 +98,9 @@ pub const ALL: &[Setting] = &[
     Setting {
         name: P2P,
         default: "auto",
-        about: "Which way messages of 16 KiB and more take between ranks of one host: `ring` (both sides copy, through shared memory), \
+        about: "Which way messages of 16 KiB and more take between ranks of one host: `ring` (both sides copy, through shared memory), `nontemporal` (the same, and the receiver copies past its caches), \
                 `read` (the receiver reads the sender's memory), `write` (the sender writes the receiver's), `both` (each of them moves one \
-                half), `auto` (begins as the machine's profile says, and the receiver measures all four on the messages themselves and takes the best; with more ranks than \
+                half), `auto` (begins as the machine's profile says, and the receiver measures all of them on the messages themselves and takes the best; with more ranks than \
                 cores as `read`), or `show` (the same, and each rank says in MPI_Finalize what it has measured, and how many bytes went by RDMA devices). Where the system refuses a rank the memory of others, messages go through shared memory. \
                 The same for all ranks of a job. `mpirun --explain p2p:256K` says more.",
     },
@@ -155,7 +155,7 @@ pub const ALL: &[Setting] = &[
         name: MACHINE,
         default: "(the one that is kept, else by the family of processors)",
         about: "What things take on the machines that the job runs on, by which algorithms are chosen: the name of a built-in profile \
-                (`epyc`, `skylake`, `xeon`), or the path of a profile's file, with a `/` in it. The same for all ranks of a job. See \
+                (`epyc`, `skylake`, `xeon`, `zen`), or the path of a profile's file, with a `/` in it. The same for all ranks of a job. See \
                 [The profile of a machine](performance.md#the-profile-of-a-machine).",
     },
     Setting {

@@ -41,6 +41,7 @@ impl Kept {
         // The last cache that is there is the last-level one: of instructions, and of data on three levels.
         let cache = (0..4).rev().map(|index| format!("cpu/cpu0/cache/index{index}"));
         let cache = cache.map(|at| (read(&format!("{at}/size")), at)).find(|(size, _)| !size.is_empty());
+        let bytes = cache.as_ref().and_then(|(size, _)| kib(size));
         let cache = cache.map(|(size, at)| size + "-" + &read(&format!("{at}/shared_cpu_list")));
         let parts = [
             processor,
@@ -54,7 +55,8 @@ impl Kept {
             part.split_whitespace().collect::<String>().chars().map(plain).collect()
         };
         let machine = parts.iter().map(part).collect::<Vec<_>>().join("_");
-        Kept { machine, built_in: Profile::of_processor(&modalias), folder }
+        let built_in = Profile::of_processor(&modalias).with_last_level_cache(bytes);
+        Kept { machine, built_in, folder }
     }
 
     /// The machine's name.
@@ -79,7 +81,8 @@ impl Kept {
         let text = read(&self.file()?).ok()?;
         let (profile, machine) = Profile::parse(&text).ok()?;
         (machine == Some(&self.machine)).then_some(())?;
-        let today = profile.based_on(self.built_in);
+        let cache = self.built_in.last_level_cache as u64;
+        let today = profile.based_on(self.built_in).with_last_level_cache(Some(cache));
         let text = if today == profile { text } else { today.file(&self.machine, &KnownWays::parse(&text)) };
         Some((text, today))
     }
@@ -150,7 +153,7 @@ pub fn setting(asked: Option<&str>) -> Result<String, String> {
     let Some(asked) = asked.filter(|text| !text.is_empty()) else {
         // Most users keep none: then the machine needs no name, which takes most of the time at each start of a job.
         if !machines().is_some_and(|folder| folder.is_dir()) {
-            return Ok(Profile::built_in().text(""));
+            return Ok(Profile::built_in().with_last_level_cache(last_level_cache()).text(""));
         }
         let kept = Kept::here();
         return Ok(kept.read().map_or_else(|| kept.built_in.text(""), |(text, _)| text));
@@ -163,6 +166,17 @@ pub fn setting(asked: Option<&str>) -> Result<String, String> {
         Ok(_) => Ok(text),
         Err(why) => Err(format!("{asked}: {why}")),
     }
+}
+
+/// Bytes of the last-level cache of this machine's first CPU, as the kernel says.
+fn last_level_cache() -> Option<u64> {
+    let size = |index| text(&Path::new(SYSTEM).join(format!("cpu/cpu0/cache/index{index}/size")));
+    kib(&(0..4).rev().find_map(size)?)
+}
+
+/// The bytes of a size such as the kernel writes it: `32768K`.
+fn kib(size: &str) -> Option<u64> {
+    size.trim().strip_suffix('K')?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// The folder for what Banyan keeps of this user; none if the user has no such folder. It need not be there.
@@ -234,7 +248,8 @@ mod tests {
         }
         let kept = folder.kept("6.18.44");
         assert_eq!(kept.machine(), "x86-ven0000fam0006mod00CF_6.18.44_0-1_0_266240K-0-1");
-        assert_eq!((kept.load(), kept.profile()), (None, Profile::named("xeon").unwrap()));
+        let xeon = Profile::named("xeon").unwrap().with_last_level_cache(Some(266_240 << 10));
+        assert_eq!((kept.load(), kept.profile()), (None, xeon));
         let measured = kept.built_in().with([("turn", 1e-5)]);
         let file = kept.keep(&measured).unwrap();
         assert_eq!((kept.load(), kept.profile()), (Some(measured), measured));
@@ -306,7 +321,7 @@ mod tests {
     #[test]
     fn a_user_names_a_profile_or_a_file() {
         assert_eq!(setting(Some("epyc")), Ok("epyc".to_owned()));
-        assert!(setting(Some("abacus")).unwrap_err().contains("epyc, xeon"));
+        assert!(setting(Some("abacus")).unwrap_err().contains("epyc, zen, xeon"));
         assert!(setting(Some("/nowhere/at.all")).unwrap_err().starts_with("/nowhere/at.all: "));
         let kept = Kept::here();
         assert_eq!(Profile::parse(&setting(None).unwrap()).unwrap().0, kept.profile());

@@ -17,6 +17,8 @@ pub(crate) struct Piece {
     pub(crate) len: u32,
     /// Elements, where the collective reduces.
     pub(crate) elements: u32,
+    /// What is copied here goes past the caches.
+    pub(crate) past: bool,
 }
 
 /// The kernel of a reduction, and the type of the elements.
@@ -168,8 +170,9 @@ impl Operands for Contiguous<'_> {
     fn copy(&mut self, from: Piece, into: Piece) -> Tried<Self::UserReduction> {
         let ((base, at), (to, to_at)) = (self.at(from), self.at(into));
         match (from.buf, into.buf) {
-            (Buf::SharedScratch, Buf::Send | Buf::Recv) => to.take_from(to_at, base, at, into.len as usize),
             _ if base.address(at) == to.address(to_at) => {}
+            _ if into.past => to.copy_past(to_at, base, at, into.len as usize),
+            (Buf::SharedScratch, Buf::Send | Buf::Recv) => to.take_from(to_at, base, at, into.len as usize),
             _ => to.copy_from(to_at, base, at, into.len as usize),
         }
         Tried::Over

@@ -9,7 +9,7 @@ use super::contiguous::{Piece, Reduction};
 use crate::ledger::{About, Used};
 use crate::sections::Cut;
 use crate::signature::Description;
-use crate::{Algorithm, Buf, Chunks, Composition, Form, Merge, Needs, Round, Shape, Side, Span, Step};
+use crate::{Algorithm, Buf, Chunks, Composition, Form, Kind, Merge, Needs, Round, Shape, Side, Span, Step};
 
 /// See the module.
 #[derive(Debug)]
@@ -74,13 +74,14 @@ impl Compiled {
             spans.extend_from_slice(&round.steps);
         }
         let strips = in_strips(&spans, shape.unit);
-        let steps: Vec<_> =
+        let mut steps: Vec<_> =
             strips.iter().map(|step| compile(step, shape.unit, &mut piece)).collect::<Option<_>>()?;
         let exposes = |step: &Step<Piece>| matches!(step, Step::Publish { form: Form::Exposed, .. });
         let combines = |step: &Step<Piece>| matches!(step, Step::GetReduce { .. });
         if steps.is_empty() || steps.iter().any(exposes) && steps.iter().any(combines) {
             return None;
         }
+        copy_past_caches(&mut steps, shape);
         let (phases, chunks) = ((algorithm.phases)(shape), (algorithm.chunks)(shape));
         let Cut { half, section, unit } = shape.cut();
         let cut = Cut { half: half * unit, section: section * unit, unit: 1 };
@@ -90,6 +91,48 @@ impl Compiled {
         let touches_scratch = steps.iter().any(touches);
         let offers = steps.iter().any(|step| matches!(step, Step::Offer { .. }));
         Some(Compiled { phases, chunks, about, used, cut, with, steps, touches_scratch, offers })
+    }
+}
+
+/// Where all ranks' buffers together are more than the caches hold, copies into Recv go past them, of what no step of this rank reads again, or adds to.
+fn copy_past_caches(steps: &mut [Step<Piece>], shape: &Shape) {
+    let is_user = |piece: &Piece| matches!(piece.buf, Buf::Send | Buf::Recv) && piece.len > 0;
+    let bytes = |pieces: &mut dyn Iterator<Item = Piece>| -> u64 {
+        pieces.filter(is_user).map(|piece| u64::from(piece.len)).sum()
+    };
+    let touched =
+        bytes(&mut steps.iter().flat_map(|step| step.reads().into_iter().flatten().chain(step.writes())));
+    // What the root of such a collective has is about half of what all have together.
+    let rooted = matches!(shape.kind, Kind::Gather | Kind::Gatherv | Kind::Scatter | Kind::Scatterv);
+    let touched = match rooted && shape.rank == shape.root {
+        true => 2 * touched / u64::from(shape.ranks),
+        false if rooted => 2 * touched,
+        false => touched,
+    };
+    if touched < shape.past {
+        return;
+    }
+    let mut read: Vec<(i64, i64)> = steps
+        .iter()
+        .flat_map(|step| {
+            let adds = !matches!(step, Step::Copy { .. });
+            step.reads().into_iter().flatten().chain(step.writes().filter(|_| adds))
+        })
+        .filter(|piece| piece.buf == Buf::Recv && piece.len > 0)
+        .map(|piece| (piece.at.into(), i64::from(piece.at) + i64::from(piece.len)))
+        .collect();
+    read.sort_unstable();
+    // Of those that begin before a place, the last end.
+    let mut last = i64::MIN;
+    let ends: Vec<i64> = read.iter().map(|&(_, end)| (last.max(end), last = last.max(end)).0).collect();
+    for step in steps {
+        if let Step::Copy { into, .. } = step
+            && into.buf == Buf::Recv
+        {
+            let (start, end) = (i64::from(into.at), i64::from(into.at) + i64::from(into.len));
+            let before = read.partition_point(|&(at, _)| at < end);
+            into.past = before == 0 || ends[before - 1] <= start;
+        }
     }
 }
 
@@ -168,6 +211,7 @@ mod tests {
                 at: 0,
                 len: span.len as u32,
                 elements: 0,
+                past: false,
             })
         };
         let compiles = |row: &'static Algorithm, ranks: u32, len: u64| {
@@ -201,6 +245,34 @@ mod tests {
         };
         let by_rounds: Vec<String> = all().filter(stays).map(|row| format!("{row:?}")).collect();
         assert_eq!(by_rounds, BY_ROUNDS);
+    }
+
+    /// Only what is copied into Recv and not touched again there, and only where all buffers together are more than the caches hold.
+    #[test]
+    fn copies_go_past_the_caches_where_nothing_reads_them_again() {
+        let piece = |buf, at: i32, len: u32| Piece { buf, at, len, elements: 0, past: false };
+        let steps = [
+            Step::Copy { from: piece(Buf::Send, 0, 100), into: piece(Buf::Recv, 0, 100) },
+            Step::Copy { from: piece(Buf::SharedScratch, 0, 100), into: piece(Buf::Recv, 100, 100) },
+            Step::Copy { from: piece(Buf::SharedScratch, 0, 100), into: piece(Buf::Recv, 200, 100) },
+            Step::Copy { from: piece(Buf::Recv, 250, 10), into: piece(Buf::SharedScratch, 100, 10) },
+            Step::Copy { from: piece(Buf::SharedScratch, 0, 100), into: piece(Buf::Recv, 300, 100) },
+            Step::Reduce { from: piece(Buf::SharedScratch, 0, 1), into: piece(Buf::Recv, 399, 1) },
+            Step::Copy { from: piece(Buf::Send, 0, 100), into: piece(Buf::SharedScratch, 200, 100) },
+        ];
+        let past = |kind, rank, past| {
+            let shape = Shape { kind, rank, ranks: 4, past, ..Shape::NOTHING };
+            let mut steps = steps;
+            copy_past_caches(&mut steps, &shape);
+            steps.map(|step| step.writes().is_some_and(|into| into.past))
+        };
+        let some = [true, true, false, false, false, false, false];
+        // Of the user's 100 + 400 + 10 + 1 + 1 + 100 bytes are touched.
+        assert_eq!(past(Kind::Alltoall, 1, 612), some);
+        assert_eq!(past(Kind::Alltoall, 1, 613), [false; 7]);
+        // A root has half of all, and the others half of that together.
+        assert_eq!([306, 307].map(|bytes| past(Kind::Gather, 0, bytes) == some), [true, false]);
+        assert_eq!([1224, 1225].map(|bytes| past(Kind::Scatter, 1, bytes) == some), [true, false]);
     }
 
     /// Copies and sums give the same by strips, also in place, where Send and Recv are the same memory. Most lists of steps that go on
