@@ -163,14 +163,13 @@ impl Model {
         }
     }
 
-    /// Bytes of the shared scratch that these ranks use: with a core for each as many as stay in the caches beside their own data, and with
-    /// more ranks than cores, which get far ahead of each other, half of the last-level cache at most.
+    /// Bytes of the shared scratch that these ranks use: with a core for each as many as stay in the caches beside their own data.
     pub(crate) fn scratch(&self, topology: &Topology, shared: &SharedCaps) -> u64 {
-        let most = match topology.crowded() {
-            true => self.cache / 2.0,
-            false => (self.cache / f64::from(1 << 25)).min(1.0) * SCRATCH_IN_CACHE as f64,
-        };
-        shared.scratch.min((most as u64).max(LEAST_SCRATCH))
+        let part = (self.cache / f64::from(1 << 25)).min(1.0) * SCRATCH_IN_CACHE as f64;
+        match topology.crowded() {
+            true => shared.scratch,
+            false => shared.scratch.min((part as u64).max(LEAST_SCRATCH)),
+        }
     }
 
     /// Bytes of its own buffers that a rank reads and writes in a call, from which on what is copied there goes past the caches: those of all ranks that

@@ -311,7 +311,7 @@ impl Buffer {
         }
     }
 
-    /// [`Buffer::copy_from`] past the caches ([`vectors::past`]), of stretches that do not overlap.
+    /// [`Buffer::copy_from`] past the caches: see [`vectors::past`].
     #[inline(never)]
     pub fn copy_past(&self, at: isize, from: &Buffer, from_at: isize, len: usize) {
         match self.of_host(at, from, from_at, len) {

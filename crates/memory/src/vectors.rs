@@ -94,15 +94,15 @@ unsafe fn by_vectors(from: *const u8, to: *mut u8, len: usize) -> bool {
 }
 
 /// Copies bytes past the caches of this core: the lines that are written need not be read before, and take no other line's place. That is quicker
-/// where they are in no cache, and slower where they are. Elsewhere than on x86-64 it is a copy like others.
+/// where they are in no cache, and slower where they are. Elsewhere than on x86-64, and where the two stretches overlap, it is a copy like others.
 ///
 /// # Safety
-/// `from` is valid for reads of `len` bytes and `to` for writes; the two do not overlap.
+/// `from` is valid for reads of `len` bytes and `to` for writes.
 pub(crate) unsafe fn past(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         #[cfg(target_arch = "x86_64")]
-        if len >= SHORTEST {
+        if len >= SHORTEST && (from as usize).abs_diff(to as usize) >= len {
             return by_non_temporal_stores(from, to, len);
         }
         small_copy::copy(from, to, len);
@@ -110,7 +110,7 @@ pub(crate) unsafe fn past(from: *const u8, to: *mut u8, len: usize) {
 }
 
 /// # Safety
-/// As for [`past`], for at least a line.
+/// As for [`past`], for at least a line, and stretches that do not overlap.
 #[cfg(target_arch = "x86_64")]
 unsafe fn by_non_temporal_stores(from: *const u8, to: *mut u8, len: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
@@ -192,5 +192,9 @@ mod tests {
             unsafe { past(from.as_ptr(), to.as_mut_ptr().add(start), len) };
             assert!(to == expected, "{len} bytes to {start}");
         }
+        let mut moved: Vec<u32> = (0..5000).collect();
+        // SAFETY: both stretches lie inside.
+        unsafe { past(moved.as_ptr().cast(), moved.as_mut_ptr().add(10).cast(), 4 * 4990) };
+        assert!(moved[10..].iter().copied().eq(0..4990));
     }
 }
