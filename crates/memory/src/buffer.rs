@@ -276,7 +276,7 @@ impl Buffer {
         unsafe { vectors::take(bytes.as_ptr(), to, bytes.len()) }
     }
 
-    /// [`Buffer::write`] past the caches: see [`vectors::past`].
+    /// [`Buffer::write`] past the caches of this core, by non-temporal stores.
     #[inline(never)]
     pub fn write_past(&self, at: isize, bytes: &[u8]) {
         let Some(to) = self.host(at, bytes.len()) else { return self.write_device(at, bytes) };
@@ -311,7 +311,7 @@ impl Buffer {
         }
     }
 
-    /// [`Buffer::copy_from`] past the caches: see [`vectors::past`].
+    /// [`Buffer::copy_from`] past the caches of this core, by non-temporal stores.
     #[inline(never)]
     pub fn copy_past(&self, at: isize, from: &Buffer, from_at: isize, len: usize) {
         match self.of_host(at, from, from_at, len) {
