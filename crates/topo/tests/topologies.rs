@@ -5,7 +5,7 @@ mod machines;
 
 use std::path::Path;
 
-use banyan_topo::{Bound, Kept, Mapping, Unit, bound, place, share};
+use banyan_topo::{Bound, Kept, Mapping, Profile, Unit, bound, place, share};
 use machines::{MACHINES, machine, read};
 
 /// Sockets, NUMA nodes, cores, CPUs.
@@ -84,7 +84,7 @@ fn each_rank_has_a_fast_core_if_there_are_enough() {
     assert_eq!(by_core.iter().map(ToString::to_string).collect::<Vec<_>>(), ["4", "5"]);
 }
 
-/// No two of the machines are taken for one another, and each gets the built-in profile of its family.
+/// No two of the machines are taken for one another, and each gets the built-in profile of its family, with its own last-level cache.
 #[test]
 fn profiles_are_kept_apart() {
     let kept = |name: &str| Kept::of((read, Path::new(name)), "6.18", None);
@@ -92,6 +92,11 @@ fn profiles_are_kept_apart() {
     names.sort();
     names.dedup();
     assert_eq!(names.len(), MACHINES.len(), "{names:?}");
-    let built_in = MACHINES.map(|(name, _)| kept(name).built_in().text(""));
-    assert_eq!(built_in, ["xeon", "epyc", "xeon", "epyc", "epyc"]);
+    let built_in = MACHINES.map(|(name, _)| kept(name).built_in());
+    let family = |(name, kib): (&str, u64)| {
+        Profile::named(name).map(|profile| profile.with_last_level_cache(Some(kib << 10)))
+    };
+    let expected =
+        [("xeon", 24 << 10), ("epyc", 32 << 10), ("xeon", 42 << 10), ("epyc", 1 << 10), ("epyc", 512)];
+    assert_eq!(built_in.map(Some), expected.map(family));
 }
