@@ -119,10 +119,7 @@ impl BypassedReceive<'_> {
         if !body.is_empty() && staging::is_staged(self.data) {
             return self.receive_to_device(source, tag, body);
         }
-        let accepted = match past {
-            true => payload::unpack_past(self.data, 0, body),
-            false => payload::unpack(self.data, 0, body),
-        };
+        let accepted = payload::unpack_by(past, self.data, 0, body);
         let received = request::received(source, tag, body.len() as u64, accepted as u64);
         // It was open, and has nothing to drop, for which an assignment would look.
         std::mem::forget(std::mem::replace(&mut self.state, State::Received(received)));

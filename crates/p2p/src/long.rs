@@ -13,7 +13,7 @@ use crate::p2p::P2p;
 use crate::peers::{Link, RtsOwner};
 use crate::request::{Matched, Reply};
 use crate::types::{Choice, Known};
-use crate::ways::{self, Arrived, CLASSES, Found, Preference, SAMPLE, SHORTEST, Traffic, Way, Ways};
+use crate::ways::{self, Arrived, CLASSES, Found, Preference, SAMPLE, Traffic, Way, Ways};
 use crate::wire::{self, Cause, Kind, Offer, Rts};
 
 /// A receive that comes so much later than its message was announced, ns, says nothing of the way.
@@ -106,10 +106,10 @@ impl Link {
         self.past = self.past & !(1 << class) | u16::from(past) << class;
     }
 
-    /// Whether a body of so many bytes that has come whole in one frame is copied past the caches.
+    /// Whether frames of a message of so many bytes are copied past the caches.
     #[inline]
-    pub(crate) fn copies_past(&self, bytes: usize) -> bool {
-        bytes as u64 >= SHORTEST && ways::class(bytes as u64).is_some_and(|class| self.past >> class & 1 == 1)
+    pub(crate) fn copies_past(&self, bytes: u64) -> bool {
+        ways::class(bytes).is_some_and(|class| self.past >> class & 1 == 1)
     }
 
     /// Messages of this class prefer a way from now on.
@@ -210,10 +210,10 @@ impl P2p {
                 now => Ready::Late(now),
             },
         };
-        let long = self.peers.at(peer, &mut self.credit_pool).long.as_ref()?;
-        let past =
-            rts.way == Way::Ring && ways::class(rts.total).is_some_and(|class| long.copies_past(class));
-        let way = if past { Way::NonTemporal } else { rts.way };
+        let way = match rts.way {
+            Way::Ring if link.copies_past(rts.total) => Way::NonTemporal,
+            way => way,
+        };
         Some(Chosen { way, traffic, ready, cause, number: rts.number })
     }
 
@@ -250,6 +250,7 @@ impl P2p {
             // Those that are under way are measured from here on.
             long.flow = Flow::new(of, clock());
         }
+        link.note_copies(class);
         if let Some((class, preference @ Preference { way, looking })) = told {
             let leads = both && me < message.peer;
             if leads {
@@ -258,7 +259,6 @@ impl P2p {
             let wide = class as u64 | (way as u64 | u64::from(looking) << 8 | u64::from(leads) << 9) << 32;
             self.owe(message.peer, Reply::bare(Kind::Prefer, 0, wide));
         }
-        self.peers.at(message.peer, &mut self.credit_pool).note_copies(class);
     }
 
     /// Prefer: the peer tells which way it wants long messages to take.

@@ -20,22 +20,22 @@ pub(crate) fn pack(data: &Data, at: u64, out: &mut [u8]) {
 /// call.
 #[inline(always)]
 pub(crate) fn unpack(data: &Data, at: u64, bytes: &[u8]) -> usize {
+    unpack_by(false, data, at, bytes)
+}
+
+/// [`unpack`] `past` the caches of this core, where the memory is contiguous, or through them.
+#[inline(always)]
+pub(crate) fn unpack_by(past: bool, data: &Data, at: u64, bytes: &[u8]) -> usize {
     let Some((memory, start)) = data.piece() else {
         let mut cursor = data.cursor();
         cursor.seek(at);
         return cursor.unpack(data, bytes);
     };
     let len = data.len().saturating_sub(at).min(bytes.len() as u64) as usize;
-    memory.write(start + at as isize, &bytes[..len]);
-    len
-}
-
-/// [`unpack`] past the caches of this core, where the memory is contiguous.
-#[cold]
-pub(crate) fn unpack_past(data: &Data, at: u64, bytes: &[u8]) -> usize {
-    let Some((memory, start)) = data.piece() else { return unpack(data, at, bytes) };
-    let len = data.len().saturating_sub(at).min(bytes.len() as u64) as usize;
-    memory.write_past(start + at as isize, &bytes[..len]);
+    match past {
+        true => memory.write_past(start + at as isize, &bytes[..len]),
+        false => memory.write(start + at as isize, &bytes[..len]),
+    }
     len
 }
 

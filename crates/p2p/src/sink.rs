@@ -155,7 +155,7 @@ impl P2p {
         if !link.loan.pay(units) {
             return Err(Misbehaved::CreditOverrun);
         }
-        let past = link.copies_past(body.len());
+        let past = link.copies_past(body.len() as u64);
         let posted = match_posted(&mut self.contexts, peer, head);
         // Not by `filter`, which compilers do not inline here.
         let bypass = match bypass {
@@ -198,10 +198,7 @@ impl P2p {
         if !body.is_empty() && staging::is_staged(&recv.data) {
             return self.fill_device(id, source, tag, body);
         }
-        let accepted = match past {
-            true => payload::unpack_past(&recv.data, 0, body),
-            false => payload::unpack(&recv.data, 0, body),
-        };
+        let accepted = payload::unpack_by(past, &recv.data, 0, body);
         let completion = request::received(source, tag, body.len() as u64, accepted as u64);
         match orphan {
             true => self.finish(id, completion),

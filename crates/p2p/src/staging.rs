@@ -280,10 +280,7 @@ impl Incoming {
         if is_staged(data) {
             return self.parts().place(data, total, at, bytes);
         }
-        match self.past {
-            true => payload::unpack_past(data, at, bytes),
-            false => payload::unpack(data, at, bytes),
-        };
+        payload::unpack_by(self.past, data, at, bytes);
     }
 
     /// Room in a bounce buffer for bytes that are about to come: the same for the same bytes. `None`: there is no room, or they are too many.

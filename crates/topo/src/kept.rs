@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::known::KnownWays;
-use crate::machine::{Reader, SYSTEM, text};
+use crate::machine::{Reader, SYSTEM, size, text};
 use crate::profile::Profile;
 
 /// Most bytes of a file's name.
@@ -38,10 +38,8 @@ impl Kept {
         let read = |path: &str| reader(&root.join(path)).unwrap_or_default();
         let modalias = read("cpu/modalias");
         let processor = modalias.split(":feature").next().unwrap_or_default().trim_start_matches("cpu:type:");
-        // The last cache that is there is the last-level one: of instructions, and of data on three levels.
-        let cache = (0..4).rev().map(|index| format!("cpu/cpu0/cache/index{index}"));
-        let cache = cache.map(|at| (read(&format!("{at}/size")), at)).find(|(size, _)| !size.is_empty());
-        let bytes = cache.as_ref().and_then(|(size, _)| kib(size));
+        let cache = last_level_cache((reader, root));
+        let bytes = cache.as_ref().and_then(|(bytes, _)| size(bytes));
         let cache = cache.map(|(size, at)| size + "-" + &read(&format!("{at}/shared_cpu_list")));
         let parts = [
             processor,
@@ -81,8 +79,7 @@ impl Kept {
         let text = read(&self.file()?).ok()?;
         let (profile, machine) = Profile::parse(&text).ok()?;
         (machine == Some(&self.machine)).then_some(())?;
-        let cache = self.built_in.last_level_cache as u64;
-        let today = profile.based_on(self.built_in).with_last_level_cache(Some(cache));
+        let today = profile.based_on(self.built_in);
         let text = if today == profile { text } else { today.file(&self.machine, &KnownWays::parse(&text)) };
         Some((text, today))
     }
@@ -153,7 +150,10 @@ pub fn setting(asked: Option<&str>) -> Result<String, String> {
     let Some(asked) = asked.filter(|text| !text.is_empty()) else {
         // Most users keep none: then the machine needs no name, which takes most of the time at each start of a job.
         if !machines().is_some_and(|folder| folder.is_dir()) {
-            return Ok(Profile::built_in().with_last_level_cache(last_level_cache()).text(""));
+            let cache = last_level_cache((text, Path::new(SYSTEM)));
+            let profile =
+                Profile::built_in().with_last_level_cache(cache.and_then(|(bytes, _)| size(&bytes)));
+            return Ok(profile.text(""));
         }
         let kept = Kept::here();
         return Ok(kept.read().map_or_else(|| kept.built_in.text(""), |(text, _)| text));
@@ -168,15 +168,12 @@ pub fn setting(asked: Option<&str>) -> Result<String, String> {
     }
 }
 
-/// Bytes of the last-level cache of this machine's first CPU, as the kernel says.
-fn last_level_cache() -> Option<u64> {
-    let size = |index| text(&Path::new(SYSTEM).join(format!("cpu/cpu0/cache/index{index}/size")));
-    kib(&(0..4).rev().find_map(size)?)
-}
-
-/// The bytes of a size such as the kernel writes it: `32768K`.
-fn kib(size: &str) -> Option<u64> {
-    size.trim().strip_suffix('K')?.parse::<u64>().ok()?.checked_mul(1024)
+/// The size of the first CPU's last-level cache, as the kernel writes it, and the folder that describes it. The last cache that is there is that
+/// one: of instructions, and of data on three levels.
+fn last_level_cache((reader, root): (Reader, &Path)) -> Option<(String, String)> {
+    let folders = (0..4).rev().map(|index| format!("cpu/cpu0/cache/index{index}"));
+    let sizes = folders.map(|at| (reader(&root.join(format!("{at}/size"))).unwrap_or_default(), at));
+    sizes.into_iter().find(|(size, _)| !size.is_empty())
 }
 
 /// The folder for what Banyan keeps of this user; none if the user has no such folder. It need not be there.

@@ -186,7 +186,7 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
 }
 
 /// Reads a cache's size: `32K`, `4M` or plain bytes.
-fn size(text: &str) -> Option<u64> {
+pub(crate) fn size(text: &str) -> Option<u64> {
     let text = text.trim();
     let (digits, shift) = match text.strip_suffix(['K', 'M', 'G']) {
         Some(digits) if text.ends_with('K') => (digits, 10),

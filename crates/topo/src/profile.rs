@@ -212,20 +212,19 @@ impl Profile {
         // The kernel takes four times as long to write its description of the processor, which has all its features.
         #[cfg(target_arch = "x86_64")]
         {
-            let vendor = std::arch::x86_64::__cpuid(0).ebx.to_le_bytes();
-            if [*b"Genu", *b"Auth"].contains(&vendor) {
-                let signature = std::arch::x86_64::__cpuid(1).eax;
-                let (family, model) = (signature >> 8 & 0xf, signature >> 12 & 0xf0 | signature >> 4 & 0xf);
-                return match (&vendor, family) {
-                    (b"Genu", _) => Profile::of_intel(family, model),
-                    // The highest one is counted on.
-                    _ => Profile::of_amd(
-                        family + if family == 0xf { signature >> 20 & 0xff } else { 0 },
-                        model,
-                    ),
-                };
-            }
+            use std::arch::x86_64::__cpuid;
+
+            let of_vendor = match &__cpuid(0).ebx.to_le_bytes() {
+                b"Genu" => Profile::of_intel,
+                b"Auth" => Profile::of_amd,
+                _ => return EPYC,
+            };
+            let signature = __cpuid(1).eax;
+            let (family, model) = (signature >> 8 & 0xf, signature >> 12 & 0xf0 | signature >> 4 & 0xf);
+            // Families beyond the highest one that fits are counted on from it.
+            of_vendor(if family == 0xf { family + (signature >> 20 & 0xff) } else { family }, model)
         }
+        #[cfg(not(target_arch = "x86_64"))]
         EPYC
     }
 
@@ -393,12 +392,14 @@ impl Profile {
         figure.map(|(_, figure)| **figure = value).is_some()
     }
 
-    /// The same with another base: its figures in the place of those that were not measured. Costs nothing if it is that base.
+    /// The same with another base: its figures in the place of those that were not measured, and its last-level cache. Costs next to nothing if it is
+    /// that base.
     pub(crate) fn based_on(&self, base: Profile) -> Profile {
-        if self.base == base.base {
-            return *self;
-        }
-        base.with(self.own().iter().map(|(name, figure)| (name.as_str(), *figure)))
+        let figures = match self.base == base.base {
+            true => *self,
+            false => base.with(self.own().iter().map(|(name, figure)| (name.as_str(), *figure))),
+        };
+        Profile { last_level_cache: base.last_level_cache, ..figures }
     }
 
     /// Names and values of the figures that are not those of its base.

@@ -96,12 +96,9 @@ impl Compiled {
 
 /// Where all ranks' buffers together are more than the caches hold, copies into Recv go past them, of what no step of this rank reads again, or adds to.
 fn copy_past_caches(steps: &mut [Step<Piece>], shape: &Shape) {
-    let is_user = |piece: &Piece| matches!(piece.buf, Buf::Send | Buf::Recv) && piece.len > 0;
-    let bytes = |pieces: &mut dyn Iterator<Item = Piece>| -> u64 {
-        pieces.filter(is_user).map(|piece| u64::from(piece.len)).sum()
-    };
-    let touched =
-        bytes(&mut steps.iter().flat_map(|step| step.reads().into_iter().flatten().chain(step.writes())));
+    let pieces = steps.iter().flat_map(|step| step.reads().into_iter().flatten().chain(step.writes()));
+    let of_user = pieces.filter(|piece| matches!(piece.buf, Buf::Send | Buf::Recv));
+    let touched: u64 = of_user.map(|piece| u64::from(piece.len)).sum();
     // What the root of such a collective has is about half of what all have together.
     let rooted = matches!(shape.kind, Kind::Gather | Kind::Gatherv | Kind::Scatter | Kind::Scatterv);
     let touched = match rooted && shape.rank == shape.root {
@@ -112,6 +109,7 @@ fn copy_past_caches(steps: &mut [Step<Piece>], shape: &Shape) {
     if touched < shape.past {
         return;
     }
+    let ends = |piece: &Piece| (i64::from(piece.at), i64::from(piece.at) + i64::from(piece.len));
     let mut read: Vec<(i64, i64)> = steps
         .iter()
         .flat_map(|step| {
@@ -119,19 +117,22 @@ fn copy_past_caches(steps: &mut [Step<Piece>], shape: &Shape) {
             step.reads().into_iter().flatten().chain(step.writes().filter(|_| adds))
         })
         .filter(|piece| piece.buf == Buf::Recv && piece.len > 0)
-        .map(|piece| (piece.at.into(), i64::from(piece.at) + i64::from(piece.len)))
+        .map(|piece| ends(&piece))
         .collect();
     read.sort_unstable();
-    // Of those that begin before a place, the last end.
+    // Each with the last end of those up to it.
     let mut last = i64::MIN;
-    let ends: Vec<i64> = read.iter().map(|&(_, end)| (last.max(end), last = last.max(end)).0).collect();
+    for (_, end) in &mut read {
+        last = last.max(*end);
+        *end = last;
+    }
     for step in steps {
         if let Step::Copy { into, .. } = step
             && into.buf == Buf::Recv
         {
-            let (start, end) = (i64::from(into.at), i64::from(into.at) + i64::from(into.len));
-            let before = read.partition_point(|&(at, _)| at < end);
-            into.past = before == 0 || ends[before - 1] <= start;
+            let (start, end) = ends(into);
+            let before = &read[..read.partition_point(|&(at, _)| at < end)];
+            into.past = before.last().is_none_or(|&(_, last)| last <= start);
         }
     }
 }
