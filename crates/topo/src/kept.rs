@@ -39,7 +39,7 @@ impl Kept {
         let modalias = read("cpu/modalias");
         let processor = modalias.split(":feature").next().unwrap_or_default().trim_start_matches("cpu:type:");
         let cache = last_level_cache((reader, root));
-        let bytes = cache.as_ref().and_then(|(bytes, _)| size(bytes));
+        let bytes = cache.as_ref().and_then(|cache| shared_bytes((reader, root), cache));
         let cache = cache.map(|(size, at)| size + "-" + &read(&format!("{at}/shared_cpu_list")));
         let parts = [
             processor,
@@ -150,10 +150,9 @@ pub fn setting(asked: Option<&str>) -> Result<String, String> {
     let Some(asked) = asked.filter(|text| !text.is_empty()) else {
         // Most users keep none: then the machine needs no name, which takes most of the time at each start of a job.
         if !machines().is_some_and(|folder| folder.is_dir()) {
-            let cache = last_level_cache((text, Path::new(SYSTEM)));
-            let profile =
-                Profile::built_in().with_last_level_cache(cache.and_then(|(bytes, _)| size(&bytes)));
-            return Ok(profile.text(""));
+            let system: (Reader, &Path) = (text, Path::new(SYSTEM));
+            let bytes = last_level_cache(system).and_then(|cache| shared_bytes(system, &cache));
+            return Ok(Profile::built_in().with_last_level_cache(bytes).text(""));
         }
         let kept = Kept::here();
         return Ok(kept.read().map_or_else(|| kept.built_in.text(""), |(text, _)| text));
@@ -174,6 +173,15 @@ fn last_level_cache((reader, root): (Reader, &Path)) -> Option<(String, String)>
     let folders = (0..4).rev().map(|index| format!("cpu/cpu0/cache/index{index}"));
     let sizes = folders.map(|at| (reader(&root.join(format!("{at}/size"))).unwrap_or_default(), at));
     sizes.into_iter().find(|(size, _)| !size.is_empty())
+}
+
+/// Bytes of that cache, if cores share it. The kernel does not know of every cache: where the last one that it knows is a core's own, others may lie behind.
+fn shared_bytes((reader, root): (Reader, &Path), (bytes, at): &(String, String)) -> Option<u64> {
+    // The third level is for more than one core on a machine that has them.
+    let third = at.ends_with("index3");
+    let shared =
+        || reader(&root.join(format!("{at}/shared_cpu_list"))).is_some_and(|cpus| cpus.contains([',', '-']));
+    if third || shared() { size(bytes) } else { None }
 }
 
 /// The folder for what Banyan keeps of this user; none if the user has no such folder. It need not be there.
