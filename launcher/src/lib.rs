@@ -79,7 +79,7 @@ fn run(arguments: Vec<OsString>) -> u8 {
         }
         options::Command::Machine(what) => Ok(print(&machine::machine(&what)?)),
         options::Command::Topology(show) => Ok(print(&topology::topology(&show)?)),
-        options::Command::Yield => Ok(measure::yields()),
+        options::Command::Yield(pages) => Ok(measure::yields(pages)),
         options::Command::Run(options) => front::run(front::Work::Job(options)),
         options::Command::Agent => front::run(front::Work::Host),
     });

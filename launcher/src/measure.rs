@@ -88,6 +88,7 @@ pub(crate) fn measure(before: Profile) -> Profile {
         take(&named(&["turn"]), &mut || {
             vec![Some(turn(cpu.id)).filter(|&turn| turn > 2.0 * call).map_or(f64::NAN, |turn| turn - call)]
         });
+        take(&named(&["cold_page"]), &mut || vec![cold_page(cpu.id)]);
     }
     before.with(figures.iter().map(|(name, seconds)| (name.as_str(), *seconds)))
 }
@@ -448,34 +449,78 @@ fn steady(mut trial: impl FnMut() -> f64) -> f64 {
     if median < 2.0 * least { median } else { f64::NAN }
 }
 
-/// A yield to another process on the same CPU: half of the way there and back.
+/// Yields to another process on the same CPU: half of the way there and back.
 fn turn(cpu: u32) -> f64 {
+    beside_process(cpu, 0, || steady(|| timed(|| (0..20).for_each(|_| std::thread::yield_now())) / 40.0))
+}
+
+/// A touch of a page after a yield to a process that touches others, beyond one of a page that is at hand.
+fn cold_page(cpu: u32) -> f64 {
+    let pages = Pages::new(TOUCHED);
+    let once = || {
+        std::thread::yield_now();
+        let (cold, known) = (timed(|| pages.touch()), timed(|| pages.touch()));
+        (cold - known) / TOUCHED as f64
+    };
+    beside_process(cpu, TOUCHED_BETWEEN, || steady(|| (0..20).map(|_| once()).sum::<f64>() / 20.0))
+}
+
+/// Pages that are touched after a turn, and by the other process before it: as by seven other ranks.
+const TOUCHED: usize = 16;
+const TOUCHED_BETWEEN: usize = 7 * TOUCHED;
+/// Bytes from page to page: so many that the table of one's translation is in another cache line than that of the next one.
+const APART: usize = 68 << 10;
+
+/// Pages far from each other, in each of which a word leads to the next one.
+struct Pages(Vec<usize>);
+
+impl Pages {
+    fn new(number: usize) -> Pages {
+        // In a line of its own in each, so that they do not share a place in the caches.
+        let place = |page: usize| (page * APART + page * 5 % 64 * 64) / size_of::<usize>();
+        let mut words = vec![0; number * APART / size_of::<usize>()];
+        // The first word leads to the first page.
+        (0..number).for_each(|page| words[place(page)] = place((page + 1) % number));
+        Pages(words)
+    }
+
+    /// Touches them one after the other.
+    fn touch(&self) {
+        let pages = self.0.len() * size_of::<usize>() / APART;
+        std::hint::black_box((0..pages).fold(0, |at, _| self.0[at]));
+    }
+}
+
+/// What `measure` gives on this CPU while another process there yields, and touches so many pages between yields.
+fn beside_process(cpu: u32, touches: usize, measure: impl FnOnce() -> f64) -> f64 {
     bind(cpu);
     let program = std::env::current_exe().and_then(|program| {
-        Command::new(program).arg(YIELDS).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
+        let mut program = Command::new(program);
+        program.arg(YIELDS).arg(touches.to_string()).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
     });
     let Ok(mut other) = program else { return f64::NAN };
     // It has begun when it says so.
     let begun = other.stdout.as_mut().is_some_and(|output| output.read_exact(&mut [0]).is_ok());
     banyan_shm::shorten_slices();
-    let turn = match begun {
-        true => steady(|| timed(|| (0..20).for_each(|_| std::thread::yield_now())) / 40.0),
-        false => f64::NAN,
-    };
+    let measured = if begun { measure() } else { f64::NAN };
     let _ = other.kill().and_then(|()| other.wait());
-    turn
+    measured
 }
 
-/// The argument that makes mpirun the other process of [`turn`].
+/// The argument that makes mpirun the other process of [`beside_process`]; how many pages it touches follows.
 pub(crate) const YIELDS: &str = "--yields";
 
-/// Says that it has begun, and yields its core for as long as its parent lives, but some seconds at most.
-pub(crate) fn yields() -> u8 {
+/// Says that it has begun, and yields its core for as long as its parent lives, but some seconds at most. Between yields it touches so many pages.
+pub(crate) fn yields(touches: usize) -> u8 {
     let (parent, begin) = (rustix::process::getppid(), Instant::now());
+    let pages = Pages::new(touches);
     banyan_shm::shorten_slices();
     let _ = std::io::stdout().write_all(b"!").and_then(|()| std::io::stdout().flush());
     while rustix::process::getppid() == parent && begin.elapsed() < Duration::from_secs(3) {
-        (0..1000).for_each(|_| std::thread::yield_now());
+        (0..1000).for_each(|_| {
+            pages.touch();
+            std::thread::yield_now();
+        });
     }
     0
 }

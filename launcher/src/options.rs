@@ -39,8 +39,8 @@ pub enum Command {
     Machine(About),
     /// Show the hardware of hosts.
     Topology(Show),
-    /// Yield the core, time and again, while another mpirun measures that.
-    Yield,
+    /// Yield the core, time and again, while another mpirun measures that, and touch so many pages between.
+    Yield(usize),
     /// Run a job.
     Run(Box<Options>),
     /// Be the agent of a host, as an agent on another host asks by standard input.
@@ -245,8 +245,11 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
     if arguments == ["--agent"] {
         return Ok(Command::Agent);
     }
-    if arguments == [crate::measure::YIELDS] {
-        return Ok(Command::Yield);
+    if let [argument, pages] = &arguments[..]
+        && argument == crate::measure::YIELDS
+        && let Some(pages) = pages.to_str().and_then(|pages| pages.parse().ok())
+    {
+        return Ok(Command::Yield(pages));
     }
     // It stays as long as the process: to free its many pieces would take 15 us of each start.
     static TABLE: Mutex<Option<clap::Command>> = Mutex::new(None);

@@ -1,12 +1,18 @@
-//! Split reductions on the shared scratch: all ranks copy their vectors there, and each rank combines one part of all
+//! Split reductions and scans on the shared scratch: all ranks copy their vectors there, and each rank combines one part of all
 //! of them. More bytes are copied than by a ring reduction, but ranks wait for each other only two or three times. What fits into one
-//! chunk goes in cells, one for each two ranks, which they change with each other from call to call.
+//! chunk of a reduction goes in cells, one for each two ranks, which they change with each other from call to call.
 
 use super::{announce, area_for, await_announced, chunks_of, common, cut, half, longest};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
-pub(crate) const ROWS: &[&Algorithm] =
-    &[&REDUCE_SPLIT, &ALLREDUCE_SPLIT, &REDUCE_SCATTER_SPLIT, &REDUCE_SCATTER_BLOCK_SPLIT];
+pub(crate) const ROWS: &[&Algorithm] = &[
+    &REDUCE_SPLIT,
+    &ALLREDUCE_SPLIT,
+    &REDUCE_SCATTER_SPLIT,
+    &REDUCE_SCATTER_BLOCK_SPLIT,
+    &SCAN_SPLIT,
+    &EXSCAN_SPLIT,
+];
 
 pub(crate) const ALLREDUCE_SPLIT: Algorithm = Algorithm {
     kind: Kind::Allreduce,
@@ -54,6 +60,24 @@ pub(crate) const REDUCE_SCATTER_SPLIT: Algorithm = Algorithm {
 pub(crate) const REDUCE_SCATTER_BLOCK_SPLIT: Algorithm =
     Algorithm { kind: Kind::ReduceScatterBlock, ..REDUCE_SCATTER_SPLIT };
 
+pub(crate) const SCAN_SPLIT: Algorithm = Algorithm {
+    kind: Kind::Scan,
+    about: "all copy their vectors into shared memory and compute all prefixes of a part, each copies its own: more ranks than cores",
+    // A part has the vectors of all ranks in their order.
+    reorders: false,
+    ..ALLREDUCE_SPLIT
+};
+
+pub(crate) const EXSCAN_SPLIT: Algorithm = Algorithm {
+    kind: Kind::Exscan,
+    cost: |case: &Case| match case.ranks {
+        // The first rank only writes, the last one only reads: a chunk while the next one is written.
+        2 => Cost { reduced: 0.0, copied: case.bytes + case.bytes / chunks(case), ..(SCAN_SPLIT.cost)(case) },
+        _ => (SCAN_SPLIT.cost)(case),
+    },
+    ..SCAN_SPLIT
+};
+
 /// The most bytes of a chunk, of all ranks together: they stay in the caches.
 const MOST_BYTES: u64 = 1 << 20;
 
@@ -92,7 +116,24 @@ impl<'a> Split<'a> {
         };
         let cell = longest.next_multiple_of(64).max(64);
         let fits = split.chunks() == 1 && Chunks::all_to_all(shape, cell, true).is_some();
-        Split { cell: fits.then_some(cell), ..split }
+        // In a scan a rank reads what others have written over what it gave them.
+        Split { cell: (fits && !split.scans()).then_some(cell), ..split }
+    }
+
+    /// Each rank gets what those before it have combined.
+    fn scans(&self) -> bool {
+        matches!(self.shape.kind, Kind::Scan | Kind::Exscan)
+    }
+
+    /// The rank in whose area what this one gets has been combined, if it gets anything that it does not have.
+    fn result(&self) -> Option<u32> {
+        let Shape { kind, rank: me, root, .. } = *self.shape;
+        match kind {
+            Kind::Reduce => (me == root).then_some(me),
+            Kind::Scan => (me > 0).then_some(me),
+            Kind::Exscan => me.checked_sub(1),
+            _ => Some(me),
+        }
     }
 
     fn chunks(&self) -> u32 {
@@ -133,12 +174,23 @@ impl<'a> Split<'a> {
         Span::new(Buf::SharedScratch, (area + skip, len))
     }
 
+    /// All parts of a chunk in the area of a rank.
+    fn whole(&self, chunk: u32, rank: u32) -> Span {
+        Span { len: self.units(chunk).1, ..self.contribution(chunk, rank, 0) }
+    }
+
     /// This rank copies its vector in.
     fn copy_in(&self, chunk: u32, round: &mut Round) {
         let me = self.shape.rank;
         if self.cell.is_none() {
-            let (all, first) = (self.units(chunk), self.contribution(chunk, me, 0));
-            return round.copy(Span::new(Buf::Send, all), Span { len: all.1, ..first });
+            let own = Span::new(Buf::Send, self.units(chunk));
+            match self.shape.kind {
+                // Nobody gets anything of the last vector.
+                Kind::Exscan if me + 1 == self.shape.ranks => return,
+                Kind::Scan if me == 0 => round.copy(own, Span { buf: Buf::Recv, ..own }),
+                _ => {}
+            }
+            return round.copy(own, self.whole(chunk, me));
         }
         for combiner in 0..self.shape.ranks {
             let part = self.part(chunk, combiner);
@@ -154,7 +206,7 @@ impl<'a> Split<'a> {
         let await_others = |phase: u32, round: &mut Round| {
             others.for_each(|rank| await_announced(rank, phase, round));
         };
-        let wanted = shape.kind != Kind::Reduce || me == shape.root;
+        let result = self.result();
         let part = self.part(chunk, me);
         match index {
             // The half is free when all ranks have read what it held before.
@@ -165,6 +217,11 @@ impl<'a> Split<'a> {
                 announce(3 * chunk, round);
                 await_others(3 * chunk, round);
             }
+            _ if index == ranks + 1 && shape.kind == Kind::Exscan => {}
+            _ if index < ranks + 2 && self.scans() => {
+                let [before, this] = [index - 3, index - 2].map(|rank| self.contribution(chunk, rank, me));
+                round.reduce(before, this);
+            }
             // No other rank reads this rank's part of this rank's own area, so the sum can go there.
             _ if index < ranks + 2 => {
                 let from = shape.after(me, index - 2);
@@ -172,7 +229,7 @@ impl<'a> Split<'a> {
             }
             _ if index == ranks + 2 => {
                 round.push(Step::Ack { phase: 3 * chunk + 1 });
-                if wanted && !self.shape.kind.scatters_result() {
+                if result.is_some() && !self.shape.kind.scatters_result() {
                     await_others(3 * chunk + 1, round);
                 }
             }
@@ -180,8 +237,13 @@ impl<'a> Split<'a> {
                 let into = part.0.saturating_sub(shape.sends.start(me));
                 round.copy(self.contribution(chunk, me, me), Span::new(Buf::Recv, (into, part.1)));
             }
+            _ if index == ranks + 3 && self.scans() => {
+                if let Some(result) = result {
+                    round.copy(self.whole(chunk, result), Span::new(Buf::Recv, self.units(chunk)));
+                }
+            }
             _ if index == ranks + 3 => {
-                for rank in (0..ranks).filter(|_| wanted) {
+                for rank in (0..ranks).filter(|_| result.is_some()) {
                     let part = self.part(chunk, rank);
                     round.copy(self.contribution(chunk, rank, rank), Span::new(Buf::Recv, part));
                 }
