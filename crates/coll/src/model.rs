@@ -56,6 +56,8 @@ pub struct Model {
     pub single_copy_byte: f64,
     /// The same of more than the caches hold.
     pub memory_byte: f64,
+    /// A byte copied in memory.
+    pub memory: f64,
     /// A byte got by single copy, beside that, where several ranks get it at a time.
     pub shared_byte: f64,
     /// A byte got by single copy, beside that, which its owner has just written: it comes out of that one's cache.
@@ -162,6 +164,7 @@ impl Model {
             get: profile.system_call + profile.single_copy,
             single_copy_byte: near.single_copy,
             memory_byte: profile.memory.max(near.single_copy),
+            memory: profile.memory,
             // The kernel counts the users of each page while it copies, up and down again: the cache line goes from reader to reader.
             shared_byte: 2.0 * close.transfer / PAGE as f64,
             fresh_byte: (near.copy - profile.copy).max(0.0),
@@ -218,8 +221,35 @@ impl Model {
             get: NEVER,
             single_copy_byte: NEVER,
             memory_byte: NEVER,
+            // The host's memory has no part in it.
+            memory: 0.0,
             ..*self
         }
+    }
+
+    /// The same for bytes that no cache holds.
+    fn in_memory(&self) -> Model {
+        Model {
+            links: self.links.map(|link| Link { beta: link.beta.max(self.memory), ..link }),
+            copy: self.copy.max(self.memory),
+            copy_across: self.copy_across.max(self.memory),
+            single_copy_byte: self.memory_byte,
+            ..*self
+        }
+    }
+
+    /// The part of what a root that shares its core moves which comes from memory and goes there, through whatever it goes: the more of it the further it is
+    /// beyond the size of its cache, a fifth at twice and two thirds at eight times, as caches do not drop all at once what no longer fits. Of what all
+    /// read that is not so: it is in the caches when the second one reads it.
+    fn part_in_memory(&self, cost: &Cost, topology: &Topology, kind: Kind) -> f64 {
+        use Kind::*;
+        if !topology.crowded() || !matches!(kind, Gather | Gatherv | Scatter | Scatterv) {
+            return 0.0;
+        }
+        let by_root = cost.bytes + cost.copied + cost.published + cost.streamed;
+        let by_each = cost.got_bytes + cost.put_bytes;
+        let all = by_root.max(by_each * f64::from(topology.per_node()));
+        ((all - self.cache) / (all + 3.0 * self.cache)).max(0.0)
     }
 
     /// What a message takes between any two of the ranks, in the mean. Where `all` send at a time, those of a host share the way
@@ -292,9 +322,17 @@ impl Model {
         until(by_rounds + link.alpha, link.beta).min(by_message).min(most)
     }
 
-    /// Seconds that the cost of a collective takes on a communicator: all ranks work as much as the slowest, or next to nothing
-    /// beside the root.
+    /// Seconds that the cost of a collective takes on a communicator.
     pub fn time(&self, cost: &Cost, topology: &Topology, kind: Kind) -> f64 {
+        let cached = self.time_in_caches(cost, topology, kind);
+        match self.part_in_memory(cost, topology, kind) {
+            0.0 => cached,
+            part => (1.0 - part) * cached + part * self.in_memory().time_in_caches(cost, topology, kind),
+        }
+    }
+
+    /// The same of data that caches hold: all ranks work as much as the slowest, or next to nothing beside the root.
+    fn time_in_caches(&self, cost: &Cost, topology: &Topology, kind: Kind) -> f64 {
         let all = !matches!(kind, Kind::Gather | Kind::Gatherv | Kind::Scatter | Kind::Scatterv);
         let link = match self.ring.filter(|_| cost.around) {
             Some(narrowest) => narrowest[topology.span()],
