@@ -449,7 +449,7 @@ fn steady(mut trial: impl FnMut() -> f64) -> f64 {
     if median < 2.0 * least { median } else { f64::NAN }
 }
 
-/// Yields to another process on the same CPU: half of the way there and back.
+/// A yield to another process on the same CPU: half of the way there and back.
 fn turn(cpu: u32) -> f64 {
     beside_process(cpu, 0, || steady(|| timed(|| (0..20).for_each(|_| std::thread::yield_now())) / 40.0))
 }

@@ -106,6 +106,11 @@ impl Kind {
         matches!(self, Bcast | Gather | Gatherv | Scatter | Scatterv | Reduce)
     }
 
+    /// True if the root gives each rank a block, or gets one from each.
+    pub(crate) fn gathers_or_scatters(self) -> bool {
+        self.rooted() && self.has_blocks()
+    }
+
     /// True if the blocks of the ranks may differ in length.
     #[inline]
     pub fn uneven(self) -> bool {

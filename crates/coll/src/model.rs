@@ -54,8 +54,6 @@ pub struct Model {
     pub get: f64,
     /// A single-copy get out of another process: a byte.
     pub single_copy_byte: f64,
-    /// The same of more than the caches hold.
-    pub memory_byte: f64,
     /// A byte copied in memory.
     pub memory: f64,
     /// A byte got by single copy, beside that, where several ranks get it at a time.
@@ -163,7 +161,6 @@ impl Model {
             apart: near.line,
             get: profile.system_call + profile.single_copy,
             single_copy_byte: near.single_copy,
-            memory_byte: profile.memory.max(near.single_copy),
             memory: profile.memory,
             // The kernel counts the users of each page while it copies, up and down again: the cache line goes from reader to reader.
             shared_byte: 2.0 * close.transfer / PAGE as f64,
@@ -220,11 +217,15 @@ impl Model {
             // No processor reads a GPU's memory.
             get: NEVER,
             single_copy_byte: NEVER,
-            memory_byte: NEVER,
             // The host's memory has no part in it.
             memory: 0.0,
             ..*self
         }
+    }
+
+    /// A byte of a single copy of more than the caches hold.
+    fn memory_byte(&self) -> f64 {
+        self.memory.max(self.single_copy_byte)
     }
 
     /// The same for bytes that no cache holds.
@@ -233,7 +234,7 @@ impl Model {
             links: self.links.map(|link| Link { beta: link.beta.max(self.memory), ..link }),
             copy: self.copy.max(self.memory),
             copy_across: self.copy_across.max(self.memory),
-            single_copy_byte: self.memory_byte,
+            single_copy_byte: self.memory_byte(),
             ..*self
         }
     }
@@ -242,8 +243,7 @@ impl Model {
     /// beyond the size of its cache, a fifth at twice and two thirds at eight times, as caches do not drop all at once what no longer fits. Of what all
     /// read that is not so: it is in the caches when the second one reads it.
     fn part_in_memory(&self, cost: &Cost, topology: &Topology, kind: Kind) -> f64 {
-        use Kind::*;
-        if !topology.crowded() || !matches!(kind, Gather | Gatherv | Scatter | Scatterv) {
+        if !topology.crowded() || !kind.gathers_or_scatters() {
             return 0.0;
         }
         let by_root = cost.bytes + cost.copied + cost.published + cost.streamed;
@@ -296,7 +296,7 @@ impl Model {
     /// Seconds that it takes to get so many bytes by single copy in so many calls, beside the calls themselves.
     pub(crate) fn got(&self, calls: f64, bytes: f64) -> f64 {
         let long = bytes > calls * SCRATCH_IN_CACHE as f64;
-        bytes * if long { self.memory_byte } else { self.single_copy_byte }
+        bytes * if long { self.memory_byte() } else { self.single_copy_byte }
     }
 
     /// Seconds that it takes to copy a byte to where another rank copies it from, or from there. With a core for each rank the writer copies
@@ -333,7 +333,7 @@ impl Model {
 
     /// The same of data that caches hold: all ranks work as much as the slowest, or next to nothing beside the root.
     fn time_in_caches(&self, cost: &Cost, topology: &Topology, kind: Kind) -> f64 {
-        let all = !matches!(kind, Kind::Gather | Kind::Gatherv | Kind::Scatter | Kind::Scatterv);
+        let all = !kind.gathers_or_scatters();
         let link = match self.ring.filter(|_| cost.around) {
             Some(narrowest) => narrowest[topology.span()],
             None => self.link(topology, all),
@@ -397,7 +397,7 @@ mod tests {
         near(apart, 0.055e-6);
         near(get, 1e-6);
         near(single_copy_byte, 1.0 / 11e9);
-        near(model.memory_byte, 1.0 / 11e9);
+        near(model.memory_byte(), 1.0 / 11e9);
         near(model.shared_byte, 0.2e-6 / 4096.0);
         near(model.turn, 1.6e-6);
     }

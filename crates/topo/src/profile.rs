@@ -203,7 +203,7 @@ const FIRST_LINE: &str = "banyan machine profile 1";
 const LAST_LINE: &str = "end";
 /// The name of the figure that is no time.
 const CACHE: &str = "last_level_cache";
-/// The name of the one that was measured for `zen` alone.
+/// The name of the one that nobody has measured but for `zen`.
 const COLD: &str = "cold_page";
 /// Most seconds that a figure may be.
 const MOST: f64 = 1.0;
@@ -281,12 +281,11 @@ impl Profile {
     /// Where the figure of this name comes from.
     pub fn origin(&self, name: &str) -> Origin {
         let guessed = match self.base {
-            "epyc" | "zen" => &["network", DISTANCES[0]][..],
-            _ => &["network", DISTANCES[0], DISTANCES[1]],
+            "zen" => &["network", DISTANCES[0]][..],
+            "epyc" => &["network", DISTANCES[0], COLD],
+            _ => &["network", DISTANCES[0], DISTANCES[1], COLD],
         };
-        let is_guessed = |part: &str| {
-            guessed.contains(&part) || part.starts_with("gpu") || part == COLD && self.base != "zen"
-        };
+        let is_guessed = |part: &str| guessed.contains(&part) || part.starts_with("gpu");
         match name.split('.').next().is_some_and(is_guessed) {
             _ if self.own().iter().any(|(own, _)| own == name) => Origin::Measured,
             true => Origin::Assumed,

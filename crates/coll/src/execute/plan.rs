@@ -9,7 +9,7 @@ use super::contiguous::{Piece, Reduction};
 use crate::ledger::{About, Used};
 use crate::sections::Cut;
 use crate::signature::Description;
-use crate::{Algorithm, Buf, Chunks, Composition, Form, Kind, Merge, Needs, Round, Shape, Side, Span, Step};
+use crate::{Algorithm, Buf, Chunks, Composition, Form, Merge, Needs, Round, Shape, Side, Span, Step};
 
 /// See the module.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ fn copy_past_caches(steps: &mut [Step<Piece>], shape: &Shape) {
     let of_user = pieces.filter(|piece| matches!(piece.buf, Buf::Send | Buf::Recv));
     let touched: u64 = of_user.map(|piece| u64::from(piece.len)).sum();
     // What the root of such a collective has is about half of what all have together.
-    let rooted = matches!(shape.kind, Kind::Gather | Kind::Gatherv | Kind::Scatter | Kind::Scatterv);
+    let rooted = shape.kind.gathers_or_scatters();
     let touched = match rooted && shape.rank == shape.root {
         true => 2 * touched / u64::from(shape.ranks),
         false if rooted => 2 * touched,
@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
     use crate::verify::{Trial, shape};
-    use crate::{Products, all};
+    use crate::{Kind, Products, all};
 
     /// What a plan cannot hold: these algorithms go round by round, as do all that need messages alone. What they get from an
     /// exposed range and combine needs memory of its own, and so does a prefix that they combine for the next rank.
