@@ -20,6 +20,10 @@ impl SharedBuffers for Port {
         Arena::CELLS
     }
 
+    fn cells_for(&self, bytes: u64) -> u64 {
+        Arena::cells_for(bytes)
+    }
+
     fn inline_bytes(&self) -> usize {
         self.0.inline_bytes()
     }

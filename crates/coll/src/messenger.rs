@@ -173,8 +173,8 @@ pub fn order_of(seq: u64) -> u64 {
 /// Ranks acknowledge sequence numbers without tag.
 ///
 /// Sequence numbers count the phases of those collectives of the communicator that use shared memory, from 1, alike at
-/// all ranks. A rank publishes under sequence number `s` only after every rank has acknowledged `s - cells`, and works
-/// on one collective at a time (it touches nothing before it has acknowledged all sequence numbers of the collective
+/// all ranks. A rank publishes under sequence number `s` only after every rank has acknowledged `s - cells`
+/// ([more](SharedBuffers::cells_for) for few bytes), and works on one collective at a time (it touches nothing before it has acknowledged all sequence numbers of the collective
 /// before), so a rank that published under `s` has acknowledged all sequence numbers of earlier collectives. This crate
 /// sees to both. The runtime must see to it that a rank which sleeps is woken when another one publishes or
 /// acknowledges.
@@ -182,6 +182,9 @@ pub trait SharedBuffers {
     /// Cells of a CICO buffer: so many publications of a rank exist at a time, and by so many phases a rank that waits
     /// for nobody may be ahead.
     fn cells(&self) -> u64;
+
+    /// The same for [publications](SharedBuffers::publish) of so many bytes: at least as many.
+    fn cells_for(&self, bytes: u64) -> u64;
 
     /// Bytes of a cell: the most that a publication can carry inline.
     fn inline_bytes(&self) -> usize;
@@ -203,7 +206,7 @@ pub trait SharedBuffers {
     /// now on a get or a put is refused, and nobody touches that memory any more.
     fn revoke_exposed(&mut self, first: u64, last: u64);
 
-    /// What `rank` (maybe this rank itself) published under `seq`. `None` until it has, and if it published for another
+    /// What `rank` (maybe this rank itself) published under `seq`. `None` until it has, maybe once more after that, and if it published for another
     /// call: all bits of `seq` count, the tag's too. Called only for a sequence number under which that rank publishes,
     /// and before this rank acknowledges it.
     fn poll(&mut self, rank: u32, seq: u64) -> Option<Published>;

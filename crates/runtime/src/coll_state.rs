@@ -459,6 +459,11 @@ impl coll::SharedBuffers for &CommBuffers {
     }
 
     #[inline(always)]
+    fn cells_for(&self, bytes: u64) -> u64 {
+        Arena::cells_for(bytes)
+    }
+
+    #[inline(always)]
     fn inline_bytes(&self) -> usize {
         self.arena.inline_bytes()
     }

@@ -244,9 +244,23 @@ pub(crate) const CELL_HEAD: usize = 16;
 /// gather of 8 bytes on 16 ranks takes 21 us with 2 cells, 17 with 8, 11 with 16.
 pub(crate) const CELLS: u64 = 16;
 
-/// Bytes of one rank's CICO buffer: a line of control words, then its cells.
+/// Small cells of a CICO buffer, each a cache line, for what fits into one beside the head. They lie together, and a root that gets ahead by as many seldom
+/// waits for acknowledgements: two cores that are 0.24 us a line apart (EPYC of family 23) take 0.02 us for each of a stream of lines then, and 0.06
+/// with 16 cells on pages of their own.
+pub(crate) const SMALL_CELLS: u64 = 64;
+
+/// Bytes that a small cell can carry.
+pub(crate) const SMALL_BYTES: usize = LINE - CELL_HEAD;
+
+/// Offset, from a CICO buffer's start, of the small cells: behind the control words.
+pub(crate) const SMALL_CELLS_AT: usize = LINE;
+
+/// Offset, from a CICO buffer's start, of the cells for what has more bytes.
+pub(crate) const CELLS_AT: usize = SMALL_CELLS_AT + SMALL_CELLS as usize * LINE;
+
+/// Bytes of one rank's CICO buffer: a line of control words, its small cells, its other cells.
 pub(crate) fn arena_cico(ranks: u32) -> usize {
-    LINE + CELLS as usize * cell_bytes(ranks)
+    CELLS_AT + CELLS as usize * cell_bytes(ranks)
 }
 
 /// Bytes of all CICO buffers of an arena.

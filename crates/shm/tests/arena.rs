@@ -15,8 +15,13 @@ fn bytes(buffer: &Buffer) -> Vec<u8> {
     out
 }
 
+/// At the second look at the latest it is seen, whatever was seen before.
+fn poll(arena: &Arena, rank: u32, seq: u64) -> Option<Published> {
+    arena.poll(rank, seq).or_else(|| arena.poll(rank, seq))
+}
+
 fn inline(arena: &Arena, rank: u32, seq: u64) -> Option<Vec<u8>> {
-    match arena.poll(rank, seq)? {
+    match poll(arena, rank, seq)? {
         Published::Inline(data) => Some(bytes(&data)),
         Published::Exposed(_) => panic!("published inline"),
     }
@@ -45,7 +50,7 @@ fn publications_are_seen_by_sequence_number() {
     }
     views[1].ack(2);
     assert_eq!(views[2].acked(1), 2);
-    let again = 1 + Arena::CELLS;
+    let again = 1 + Arena::cells_for(3);
     views[0].publish(again, &Buffer::empty());
     assert_eq!(inline(&views[2], 0, again), Some(vec![]));
     assert!(inline(&views[2], 0, 1).is_none(), "its cell was used again");
@@ -65,7 +70,7 @@ fn exposed_ranges_are_read_in_parts() {
         let source = HeapBuffer::zeroed(100_000);
         (0..100_000).for_each(|i| source.write(i, &[i as u8]));
         views[0].expose(1, &source);
-        assert!(matches!(views[1].poll(0, 1), Some(Published::Exposed(100_000))));
+        assert!(matches!(poll(&views[1], 0, 1), Some(Published::Exposed(100_000))));
         let can = views[1].can_get(0).expect("rank 0 is there");
         assert!(can || copy != SingleCopy::Auto);
         let part = HeapBuffer::zeroed(5000);
@@ -127,7 +132,7 @@ fn copied() {
             views[0].expose(seq, &HeapBuffer::copy_of(&[seq as u8; 100_000]));
         }
         for seq in both {
-            assert!(matches!(views[1].poll(0, seq), Some(Published::Exposed(100_000))));
+            assert!(matches!(poll(&views[1], 0, seq), Some(Published::Exposed(100_000))));
             assert!(views[1].get(0, seq, 95_000, &part) && bytes(&part) == [seq as u8; 5000]);
             assert!(!views[1].get(0, seq, 95_001, &part), "past the end");
         }
@@ -150,7 +155,7 @@ fn copied() {
     views[0].publish_cell(101);
     assert!(views[1].take(0, 101, 0, &part) && bytes(&part) == [1; 5000]);
     views[1].put(0, 101, Some(24), &HeapBuffer::copy_of(&[2; 5000]));
-    assert!(matches!(views[0].poll(1, 101), Some(Published::Exposed(5000))));
+    assert!(matches!(poll(&views[0], 1, 101), Some(Published::Exposed(5000))));
     assert!(views[0].get(1, 101, 0, &part) && bytes(&part) == [2; 5000] && bytes(&place) == [0; 5000]);
 }
 
@@ -170,7 +175,7 @@ fn blocks_are_kept_where_the_system_forbids_to_write() {
         let put = || {
             let leaf = attach(&memory, 1, 2, SingleCopy::Syscall);
             let arena = leaf.arena(at, 1, 2, &[0, 1]);
-            assert!(arena.poll(0, seq).is_some());
+            assert!(poll(&arena, 0, seq).is_some());
             arena.put(0, seq, Some(8), &mine);
         };
         if forbidden {
@@ -178,7 +183,7 @@ fn blocks_are_kept_where_the_system_forbids_to_write() {
         } else {
             put()
         }
-        match arena.poll(1, seq) {
+        match poll(&arena, 1, seq) {
             Some(Published::Inline(none)) if !forbidden => assert!(none.is_empty()),
             Some(Published::Exposed(len)) if forbidden => {
                 assert!(len == LEN as u64 && arena.get(1, seq, 0, &place));
@@ -265,7 +270,7 @@ fn an_arena_must_be_aligned() {
 fn a_sleeper_that_waits_for_something_else_is_not_woken() {
     let mut all = fresh(3, SingleCopy::Auto);
     let views = arenas(&all, all[0].arena_alloc(3).expect("room"));
-    assert!(views[1].poll(0, 1).is_none());
+    assert!(poll(&views[1], 0, 1).is_none());
     all[1].arm(Wake::Sleep);
     all[2].arm(Wake::Sleep);
     views[0].publish(1, &Buffer::empty());

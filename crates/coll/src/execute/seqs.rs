@@ -90,14 +90,15 @@ impl SeqWindow {
         shared.ack(self.of(last));
     }
 
-    /// What the guard of a step that needs shared buffers says now, when it is this rank's turn.
+    /// What the guard of a step that needs shared buffers says now, when it is this rank's turn. If the step publishes, what it publishes is in one of
+    /// so many `cells`.
     #[inline(always)]
-    pub(super) fn passes(&mut self, guard: Guard, shared: &mut impl SharedBuffers) -> Passes {
+    pub(super) fn passes(&mut self, guard: Guard, cells: u64, shared: &mut impl SharedBuffers) -> Passes {
         let held = match guard {
             Guard::Published(rank, phase) => {
                 return self.poll(rank, phase, shared).map_or(Passes::NotYet, Passes::Published);
             }
-            Guard::CellFree(phase) => self.cell_free(phase, shared),
+            Guard::CellFree(phase) => self.all_acked(self.of(phase).saturating_sub(cells), shared),
             Guard::Acked(rank, phase) => shared.reached(rank, self.of(phase)),
             Guard::Reusable(chunk) => self.reusable(chunk, shared),
             Guard::Free | Guard::Turn | Guard::Message(_) => true,
@@ -123,12 +124,6 @@ impl SeqWindow {
             }
         }
         Some(published)
-    }
-
-    /// True if all ranks have acknowledged what the phase's cell held before.
-    #[inline(always)]
-    fn cell_free(&mut self, phase: u32, shared: &mut impl SharedBuffers) -> bool {
-        self.all_acked(self.of(phase).saturating_sub(shared.cells()), shared)
     }
 
     #[inline(always)]

@@ -68,7 +68,11 @@ pub(super) fn step<O: Operands>(
     seqs: &mut SeqWindow,
     shared: &mut impl SharedBuffers,
 ) -> Result<Tried<O::UserReduction>, Fault> {
-    match seqs.passes(step.guard(), shared) {
+    let cells = match *step {
+        Step::Publish { from, form: Form::Inline, .. } => shared.cells_for(operands.bytes(O::units(from))),
+        _ => shared.cells(),
+    };
+    match seqs.passes(step.guard(), cells, shared) {
         Passes::NotYet => Ok(Tried::NotYet),
         Passes::Published(published) => read(step, &published, operands, seqs, shared),
         Passes::Now => write(step, operands, seqs, shared),

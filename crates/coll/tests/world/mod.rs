@@ -62,11 +62,17 @@ pub(crate) struct Net {
     pub(crate) differ: bool,
 }
 
+/// A sequence number, whether an exposed range was published under it, and the bytes.
+type Cell = (u64, bool, Buffer);
+
+/// The most bytes that are published in a small cell.
+const SMALL: usize = 16;
+
 struct CicoBuffer {
     /// The cell that is being packed, and the sequence number that it will be published under.
     next: Option<(u64, Buffer)>,
-    /// What each cell holds: its sequence number, whether it is an exposed range, and the bytes.
-    cells: Vec<Option<(u64, bool, Buffer)>>,
+    /// What each small cell holds, and each other one.
+    cells: [Vec<Option<Cell>>; 2],
     /// What is offered, by sequence number and place in the cell.
     offers: HashMap<(u64, u64), Buffer>,
     published: u64,
@@ -80,7 +86,7 @@ struct CicoBuffer {
 impl CicoBuffer {
     fn new(cells: usize) -> CicoBuffer {
         let (revoked, voided) = (vec![], vec![]);
-        let (cells, offers) = (vec![None; cells], HashMap::new());
+        let (cells, offers) = ([vec![None; 4 * cells], vec![None; cells]], HashMap::new());
         CicoBuffer { next: None, cells, offers, published: 0, acked: 0, revoked, voided }
     }
 }
@@ -129,7 +135,7 @@ impl Net {
     pub(crate) fn exposed(&self, rank: u32) -> usize {
         let cico = &self.cicos[rank as usize];
         let exposed = |cell: &&(u64, bool, Buffer)| cell.1 && !cico.revoked.contains(&cell.0);
-        cico.cells.iter().flatten().filter(exposed).count()
+        cico.cells.iter().flatten().flatten().filter(exposed).count()
     }
 }
 
@@ -214,8 +220,9 @@ impl Messenger for Port<'_> {
 }
 
 impl Port<'_> {
-    fn cell_index(&self, seq: u64) -> usize {
-        (seq % self.cells()) as usize
+    /// What the cells hold in which a rank may have published under a sequence number.
+    fn held(&self, rank: u32, seq: u64) -> impl Iterator<Item = &Cell> {
+        self.cico(rank).cells.iter().filter_map(move |cells| cells[seq as usize % cells.len()].as_ref())
     }
 
     /// The node of this rank.
@@ -236,20 +243,29 @@ impl Port<'_> {
 
     /// Publishes bytes, or an exposed range, under a sequence number.
     fn publish_as(&mut self, seq: u64, exposed: bool, buffer: Buffer) {
-        let (cells, cell) = (self.cells(), self.cell_index(seq));
+        self.publish_in(seq, false, (seq, exposed, buffer));
+    }
+
+    /// The same, in a small cell or in another one.
+    fn publish_in(&mut self, seq: u64, small: bool, published: Cell) {
+        let cells = if small { self.cells_for(0) } else { self.cells() };
         let ranks = 0..self.net.nodes[self.node()].len() as u32;
         let acked = ranks.map(|index| self.cico(index)).all(|cico| cico.acked + cells >= order_of(seq));
         assert!(acked, "rank {} publishes {seq} in a cell that others may still read", self.rank);
         let cico = &mut self.net.cicos[self.rank as usize];
         assert!(order_of(seq) > cico.published, "sequence numbers grow");
         cico.published = order_of(seq);
-        cico.cells[cell] = Some((seq, exposed, buffer));
+        cico.cells[usize::from(!small)][(seq % cells) as usize] = Some(published);
     }
 }
 
 impl SharedBuffers for Port<'_> {
     fn cells(&self) -> u64 {
-        self.net.cicos[0].cells.len() as u64
+        self.net.cicos[0].cells[1].len() as u64
+    }
+
+    fn cells_for(&self, bytes: u64) -> u64 {
+        self.net.cicos[0].cells[usize::from(bytes > SMALL as u64)].len() as u64
     }
 
     fn inline_bytes(&self) -> usize {
@@ -260,7 +276,8 @@ impl SharedBuffers for Port<'_> {
         assert!(len <= self.net.inline, "{len} bytes are too many for a CICO buffer");
         let mut bytes = vec![0; len];
         data.read(at, &mut bytes);
-        self.publish_as(seq, false, HeapBuffer::copy_of(&bytes).slice(0, bytes.len()));
+        let data = HeapBuffer::copy_of(&bytes).slice(0, bytes.len());
+        self.publish_in(seq, len <= SMALL, (seq, false, data));
     }
 
     fn cell(&mut self, seq: u64) -> Buffer {
@@ -299,17 +316,16 @@ impl SharedBuffers for Port<'_> {
             "rank {} polls what it has acknowledged",
             self.rank
         );
-        let cell = self.cell_index(seq);
         let late = self.net.random.one_in(4);
         let cico = self.cico(rank);
         if cico.published < order_of(seq) || late {
             return None;
         }
-        let (held, exposed, buffer) = cico.cells[cell].as_ref()?;
-        if *held != seq {
-            assert!(self.net.differ, "the cell was used again too early");
+        let Some((_, exposed, buffer)) = self.held(rank, seq).find(|cell| cell.0 == seq) else {
+            let again = self.held(rank, seq).any(|cell| order_of(cell.0) > order_of(seq));
+            assert!(self.net.differ || !again, "the cell was used again too early");
             return None;
-        }
+        };
         Some(if *exposed {
             Published::Exposed(buffer.len() as u64)
         } else {
@@ -318,9 +334,7 @@ impl SharedBuffers for Port<'_> {
     }
 
     fn get(&mut self, rank: u32, seq: u64, at: u64, into: &Buffer) -> bool {
-        let cell = self.cell_index(seq);
-        let (held, _, from) = self.cico(rank).cells[cell].as_ref().unwrap();
-        assert_eq!(*held, seq);
+        let (_, _, from) = self.held(rank, seq).find(|cell| cell.0 == seq).expect("it is published");
         if self.cico(rank).revoked.contains(&seq) {
             return false;
         }
