@@ -48,8 +48,8 @@ impl SharedBuffers for Port {
         self.0.revoke_exposed(first, last);
     }
 
-    fn poll(&mut self, rank: u32, seq: u64) -> Option<Published> {
-        self.0.poll(rank, seq).map(|published| match published {
+    fn poll(&mut self, rank: u32, seq: u64, at_once: bool) -> Option<Published> {
+        self.0.poll(rank, seq, at_once).map(|published| match published {
             banyan_shm::Published::Inline(bytes) => Published::Inline(bytes),
             banyan_shm::Published::Exposed(len) => Published::Exposed(len),
         })

@@ -49,7 +49,7 @@ impl Ranks {
 
     fn poll(&mut self, reader: u32, rank: u32, seq: u64) -> Published {
         let mut polls = 0..POLLS[1];
-        polls.find_map(|_| self.at(reader, |shared| shared.poll(rank, seq))).expect("it is published")
+        polls.find_map(|_| self.at(reader, |shared| shared.poll(rank, seq, false))).expect("it is published")
     }
 
     fn inline(&mut self, reader: u32, rank: u32, seq: u64) -> Vec<u8> {
@@ -61,7 +61,7 @@ impl Ranks {
 
     fn assert_unpublished(&mut self, rank: u32, seq: u64, why: &str) {
         for reader in (0..RANKS).flat_map(|reader| [reader; POLLS[0] as usize]) {
-            assert!(self.at(reader, |shared| shared.poll(rank, seq)).is_none(), "{why}");
+            assert!(self.at(reader, |shared| shared.poll(rank, seq, false)).is_none(), "{why}");
         }
     }
 

@@ -206,10 +206,10 @@ pub trait SharedBuffers {
     /// now on a get or a put is refused, and nobody touches that memory any more.
     fn revoke_exposed(&mut self, first: u64, last: u64);
 
-    /// What `rank` (maybe this rank itself) published under `seq`. `None` until it has, maybe once more after that, and if it published for another
-    /// call: all bits of `seq` count, the tag's too. Called only for a sequence number under which that rank publishes,
-    /// and before this rank acknowledges it.
-    fn poll(&mut self, rank: u32, seq: u64) -> Option<Published>;
+    /// What `rank` (maybe this rank itself) published under `seq`. `None` until it has, and if it published for another
+    /// call: all bits of `seq` count, the tag's too. Unless it is to be seen `at_once`, once that rank has published, the first look may miss it. Called only
+    /// for a sequence number under which that rank publishes, and before this rank acknowledges it.
+    fn poll(&mut self, rank: u32, seq: u64, at_once: bool) -> Option<Published>;
 
     /// Copies `into.len()` bytes from offset `at` of the range that `rank` exposed under `seq`. `false`: refused.
     fn get(&mut self, rank: u32, seq: u64, at: u64, into: &Buffer) -> bool;

@@ -474,8 +474,8 @@ impl coll::SharedBuffers for &CommBuffers {
     }
 
     #[inline(always)]
-    fn poll(&mut self, rank: u32, seq: u64) -> Option<coll::Published> {
-        self.arena.poll(rank, seq).map(|published| match published {
+    fn poll(&mut self, rank: u32, seq: u64, at_once: bool) -> Option<coll::Published> {
+        self.arena.poll(rank, seq, at_once).map(|published| match published {
             Published::Inline(bytes) => coll::Published::Inline(bytes),
             Published::Exposed(len) => coll::Published::Exposed(len),
         })

@@ -276,10 +276,10 @@ impl Arena {
         true
     }
 
-    /// What `rank` (maybe this one) published under `seq`; `None` if it has not yet, and once more where it has published what is longer or shorter than
-    /// what was seen last. To be called only before this rank acknowledges `seq`.
+    /// What `rank` (maybe this one) published under `seq`; `None` if it has not yet, and unless it is to be seen `at_once`, at the first look, too, where
+    /// it has published what is longer or shorter than what was seen last. To be called only before this rank acknowledges `seq`.
     #[inline(always)]
-    pub fn poll(&self, rank: u32, seq: u64) -> Option<Published> {
+    pub fn poll(&self, rank: u32, seq: u64, at_once: bool) -> Option<Published> {
         let [small, large] = self.layout.cells(rank, seq);
         // Acquire, with the Release in `mark_published`: length and bytes are there too.
         let published = |cell: usize| self.word(cell).load(Ordering::Acquire) == seq;
@@ -288,7 +288,8 @@ impl Arena {
         let likely = self.large_last.load(Ordering::Relaxed);
         let is_large = if published(if likely { large } else { small }) {
             likely
-        } else if unpublished.load(Ordering::Relaxed) == seq && published(if likely { small } else { large })
+        } else if (at_once || unpublished.load(Ordering::Relaxed) == seq)
+            && published(if likely { small } else { large })
         {
             self.large_last.store(!likely, Ordering::Relaxed);
             !likely
@@ -320,7 +321,7 @@ impl Arena {
     pub fn get(&self, rank: u32, seq: u64, at: u64, into: &Buffer) -> bool {
         let bytes = into.len() as u64;
         let inside = |len: u64| at.checked_add(bytes).is_some_and(|end| end <= len);
-        match self.poll(rank, seq).or_else(|| self.poll(rank, seq)) {
+        match self.poll(rank, seq, true) {
             Some(Published::Inline(data)) if inside(data.len() as u64) => {
                 into.copy_from(into.lo(), &data, at as isize, into.len());
                 true

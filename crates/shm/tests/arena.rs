@@ -15,13 +15,8 @@ fn bytes(buffer: &Buffer) -> Vec<u8> {
     out
 }
 
-/// At the second look at the latest it is seen, whatever was seen before.
-fn poll(arena: &Arena, rank: u32, seq: u64) -> Option<Published> {
-    arena.poll(rank, seq).or_else(|| arena.poll(rank, seq))
-}
-
 fn inline(arena: &Arena, rank: u32, seq: u64) -> Option<Vec<u8>> {
-    match poll(arena, rank, seq)? {
+    match arena.poll(rank, seq, true)? {
         Published::Inline(data) => Some(bytes(&data)),
         Published::Exposed(_) => panic!("published inline"),
     }
@@ -70,7 +65,7 @@ fn exposed_ranges_are_read_in_parts() {
         let source = HeapBuffer::zeroed(100_000);
         (0..100_000).for_each(|i| source.write(i, &[i as u8]));
         views[0].expose(1, &source);
-        assert!(matches!(poll(&views[1], 0, 1), Some(Published::Exposed(100_000))));
+        assert!(matches!(views[1].poll(0, 1, true), Some(Published::Exposed(100_000))));
         let can = views[1].can_get(0).expect("rank 0 is there");
         assert!(can || copy != SingleCopy::Auto);
         let part = HeapBuffer::zeroed(5000);
@@ -132,7 +127,7 @@ fn copied() {
             views[0].expose(seq, &HeapBuffer::copy_of(&[seq as u8; 100_000]));
         }
         for seq in both {
-            assert!(matches!(poll(&views[1], 0, seq), Some(Published::Exposed(100_000))));
+            assert!(matches!(views[1].poll(0, seq, true), Some(Published::Exposed(100_000))));
             assert!(views[1].get(0, seq, 95_000, &part) && bytes(&part) == [seq as u8; 5000]);
             assert!(!views[1].get(0, seq, 95_001, &part), "past the end");
         }
@@ -155,7 +150,7 @@ fn copied() {
     views[0].publish_cell(101);
     assert!(views[1].take(0, 101, 0, &part) && bytes(&part) == [1; 5000]);
     views[1].put(0, 101, Some(24), &HeapBuffer::copy_of(&[2; 5000]));
-    assert!(matches!(poll(&views[0], 1, 101), Some(Published::Exposed(5000))));
+    assert!(matches!(views[0].poll(1, 101, true), Some(Published::Exposed(5000))));
     assert!(views[0].get(1, 101, 0, &part) && bytes(&part) == [2; 5000] && bytes(&place) == [0; 5000]);
 }
 
@@ -175,7 +170,7 @@ fn blocks_are_kept_where_the_system_forbids_to_write() {
         let put = || {
             let leaf = attach(&memory, 1, 2, SingleCopy::Syscall);
             let arena = leaf.arena(at, 1, 2, &[0, 1]);
-            assert!(poll(&arena, 0, seq).is_some());
+            assert!(arena.poll(0, seq, true).is_some());
             arena.put(0, seq, Some(8), &mine);
         };
         if forbidden {
@@ -183,7 +178,7 @@ fn blocks_are_kept_where_the_system_forbids_to_write() {
         } else {
             put()
         }
-        match poll(&arena, 1, seq) {
+        match arena.poll(1, seq, true) {
             Some(Published::Inline(none)) if !forbidden => assert!(none.is_empty()),
             Some(Published::Exposed(len)) if forbidden => {
                 assert!(len == LEN as u64 && arena.get(1, seq, 0, &place));
@@ -231,7 +226,7 @@ fn no_publication_is_missed_in_sleep() {
                 for seq in 1..=300u64 {
                     until(&mut shm, || (0..N).all(|r| arena.acked(r) + Arena::CELLS >= seq));
                     arena.publish(seq, &HeapBuffer::copy_of(&(seq * u64::from(me)).to_le_bytes()));
-                    until(&mut shm, || (0..N).all(|r| arena.poll(r, seq).is_some()));
+                    until(&mut shm, || (0..N).all(|r| arena.poll(r, seq, false).is_some()));
                     let value = |r| inline(&arena, r, seq).expect("just seen");
                     let sum: u64 =
                         (0..N).map(|r| u64::from_le_bytes(value(r).try_into().expect("8 bytes"))).sum();
@@ -270,7 +265,7 @@ fn an_arena_must_be_aligned() {
 fn a_sleeper_that_waits_for_something_else_is_not_woken() {
     let mut all = fresh(3, SingleCopy::Auto);
     let views = arenas(&all, all[0].arena_alloc(3).expect("room"));
-    assert!(poll(&views[1], 0, 1).is_none());
+    assert!(views[1].poll(0, 1, true).is_none());
     all[1].arm(Wake::Sleep);
     all[2].arm(Wake::Sleep);
     views[0].publish(1, &Buffer::empty());

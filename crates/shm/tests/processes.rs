@@ -211,7 +211,7 @@ fn collectives(mut shm: Shm, me: u32) {
     const N: u32 = 4;
     let at = agree_on_room(&mut shm, me, N);
     let arena = shm.arena(at, me, N, &[0, 1, 2, 3]);
-    let seen = |rank, seq| match arena.poll(rank, seq)? {
+    let seen = |rank, seq| match arena.poll(rank, seq, false)? {
         Published::Inline(data) => {
             let mut word = [0; 8];
             data.read(0, &mut word);
@@ -230,7 +230,7 @@ fn collectives(mut shm: Shm, me: u32) {
     // No rank leaves before all have read.
     let mine = HeapBuffer::copy_of(&[me as u8; 70_000]);
     arena.expose(501, &mine);
-    until(&mut shm, || (0..N).all(|r| arena.poll(r, 501).is_some()));
+    until(&mut shm, || (0..N).all(|r| arena.poll(r, 501, false).is_some()));
     let part = HeapBuffer::zeroed(1000);
     let peer = (me + 1) % N;
     assert_eq!(Some(arena.get(peer, 501, 69_000, &part)), arena.can_get(peer));

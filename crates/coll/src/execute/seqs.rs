@@ -91,12 +91,18 @@ impl SeqWindow {
     }
 
     /// What the guard of a step that needs shared buffers says now, when it is this rank's turn. If the step publishes, what it publishes is in one of
-    /// so many `cells`.
+    /// so many `cells`; if it reads, it may have to see `at_once` what is published.
     #[inline(always)]
-    pub(super) fn passes(&mut self, guard: Guard, cells: u64, shared: &mut impl SharedBuffers) -> Passes {
+    pub(super) fn passes(
+        &mut self,
+        guard: Guard,
+        (cells, at_once): (u64, bool),
+        shared: &mut impl SharedBuffers,
+    ) -> Passes {
         let held = match guard {
             Guard::Published(rank, phase) => {
-                return self.poll(rank, phase, shared).map_or(Passes::NotYet, Passes::Published);
+                let published = self.poll(rank, phase, at_once, shared);
+                return published.map_or(Passes::NotYet, Passes::Published);
             }
             Guard::CellFree(phase) => self.all_acked(self.of(phase).saturating_sub(cells), shared),
             Guard::Acked(rank, phase) => shared.reached(rank, self.of(phase)),
@@ -114,8 +120,14 @@ impl SeqWindow {
 
     /// What a rank has published, if it has. A schedule polls each rank with success only once in a phase.
     #[inline(always)]
-    fn poll(&mut self, rank: u32, phase: u32, shared: &mut impl SharedBuffers) -> Option<Published> {
-        let published = shared.poll(rank, self.tagged(phase))?;
+    fn poll(
+        &mut self,
+        rank: u32,
+        phase: u32,
+        at_once: bool,
+        shared: &mut impl SharedBuffers,
+    ) -> Option<Published> {
+        let published = shared.poll(rank, self.tagged(phase), at_once)?;
         if phase == 0 && rank != self.rank {
             self.seen += 1;
             if self.seen + 1 == self.ranks {

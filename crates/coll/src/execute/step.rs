@@ -72,7 +72,10 @@ pub(super) fn step<O: Operands>(
         Step::Publish { from, form: Form::Inline, .. } => shared.cells_for(operands.bytes(O::units(from))),
         _ => shared.cells(),
     };
-    match seqs.passes(step.guard(), cells, shared) {
+    // A message that was sent after a publication is not to be judged before it.
+    let beside_messages =
+        matches!(step, Step::Unpack { .. } | Step::Take { .. } | Step::Put { .. } | Step::AwaitPut { .. });
+    match seqs.passes(step.guard(), (cells, beside_messages), shared) {
         Passes::NotYet => Ok(Tried::NotYet),
         Passes::Published(published) => read(step, &published, operands, seqs, shared),
         Passes::Now => write(step, operands, seqs, shared),

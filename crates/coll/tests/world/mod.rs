@@ -310,7 +310,7 @@ impl SharedBuffers for Port<'_> {
         self.net.cicos[self.rank as usize].revoked.extend(first..=last);
     }
 
-    fn poll(&mut self, rank: u32, seq: u64) -> Option<Published> {
+    fn poll(&mut self, rank: u32, seq: u64, _at_once: bool) -> Option<Published> {
         assert!(
             self.net.cicos[self.rank as usize].acked < order_of(seq),
             "rank {} polls what it has acknowledged",
