@@ -533,13 +533,18 @@ pub(crate) struct WakeConditions {
     unacked: Box<[AtomicU64]>,
     /// 0: all words of both lists are 0.
     any: AtomicU32,
+    /// Not 0: something is on the lists that no rank was asked for yet, as it was missed when others had been asked already. A rank does not sleep then.
+    unasked: AtomicU32,
 }
 
 impl WakeConditions {
     #[inline(always)]
     fn note(&self, what: &AtomicU64, seq: u64) {
-        what.store(seq, Ordering::Relaxed);
-        self.any.store(1, Ordering::Relaxed);
+        if what.load(Ordering::Relaxed) != seq {
+            what.store(seq, Ordering::Relaxed);
+            self.any.store(1, Ordering::Relaxed);
+            self.unasked.store(1, Ordering::Relaxed);
+        }
     }
 
     /// Asks each rank of which something is missing to wake this one. A barrier and [`WakeConditions::has_news`] follow.
@@ -563,14 +568,15 @@ impl WakeConditions {
             }
         }
         self.any.store(any, Ordering::Relaxed);
+        self.unasked.store(0, Ordering::Relaxed);
     }
 
-    /// True if something that was missing has come; it is taken off the lists.
+    /// True if something that was missing has come, which is taken off the lists, or if not all ranks were asked of which something is missing.
     pub(crate) fn has_news(&self, segment: &Segment) -> bool {
         if self.any.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        let mut news = false;
+        let mut news = self.unasked.load(Ordering::Relaxed) != 0;
         for rank in 0..self.layout.ranks {
             let (unpublished, unacked) = (&self.unpublished[rank as usize], &self.unacked[rank as usize]);
             let seq = unpublished.load(Ordering::Relaxed);
@@ -600,8 +606,13 @@ pub(crate) fn open(attachment: &Arc<Attachment>, at: u64, me: u32, peers: &[u32]
     assert!(layout.at.is_multiple_of(LINE), "an arena at offset {at}, which is not aligned to {LINE}");
     attachment.segment.ptr(layout.at, arena_stride(ranks));
     let words = || (0..ranks).map(|_| AtomicU64::new(0)).collect();
-    let wake_conditions =
-        Arc::new(WakeConditions { layout, unpublished: words(), unacked: words(), any: AtomicU32::new(0) });
+    let wake_conditions = Arc::new(WakeConditions {
+        layout,
+        unpublished: words(),
+        unacked: words(),
+        any: AtomicU32::new(0),
+        unasked: AtomicU32::new(0),
+    });
     let mut all = attachment.wake_conditions();
     all.retain(|other| other.strong_count() > 0);
     all.push(Arc::downgrade(&wake_conditions));

@@ -238,6 +238,25 @@ fn no_publication_is_missed_in_sleep() {
     });
 }
 
+/// A rank that gets on after it has asked to be woken, and then misses something else, asks again before it sleeps.
+#[test]
+fn a_rank_does_not_sleep_for_what_it_has_asked_nobody_for() {
+    let mut all = fresh(3, SingleCopy::Auto);
+    let views = arenas(&all, all[0].arena_alloc(3).expect("room"));
+    let missed = |rank| inline(&views[0], rank, 1).is_none();
+    assert!(missed(1));
+    views[1].publish(1, &Buffer::empty());
+    all[0].arm(Wake::Sleep);
+    assert!(!missed(1) && missed(2));
+    assert!(all[0].has_news(), "rank 2 does not know that this one waits");
+    all[0].disarm();
+    all[0].arm(Wake::Sleep);
+    assert!(missed(2) && !all[0].has_news());
+    views[2].publish(1, &Buffer::empty());
+    assert!(all[0].has_news());
+    all[0].disarm();
+}
+
 fn until(shm: &mut Shm, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
