@@ -438,7 +438,7 @@ impl Drop for Arena {
 /// their own on.
 #[inline(always)]
 fn body_at(len: u64) -> usize {
-    if len & PACKED != 0 || len <= (LINE - CELL_HEAD) as u64 { CELL_HEAD } else { LINE }
+    if len & PACKED != 0 || len <= SMALL_BYTES as u64 { CELL_HEAD } else { LINE }
 }
 
 /// A sequence number as ranks acknowledge it: without its upper 16 bits, by which those that publish tell calls apart.
