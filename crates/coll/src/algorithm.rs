@@ -24,6 +24,20 @@ pub enum Needs {
     Offers,
 }
 
+impl Needs {
+    /// In the words of the glossary.
+    pub fn name(self) -> &'static str {
+        match self {
+            Needs::Messages => "messages",
+            Needs::Inline | Needs::InlineBlocks => "CICO buffers",
+            Needs::SubBuffers => "sub-buffers",
+            Needs::SharedScratch => "shared scratch",
+            Needs::SingleCopy => "single copy",
+            Needs::Offers => "offers",
+        }
+    }
+}
+
 /// One way to carry out one collective: pure functions from a [`Shape`] to a schedule.
 pub struct Algorithm {
     /// The collective.

@@ -1,6 +1,7 @@
 //! [`PlanCache`]: what a communicator keeps between its collectives. [`begin`] begins one, [`replay`] one whose arguments are
 //! known.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +10,13 @@ use banyan_memory::{Bounds, Buffer};
 use crate::execute::plan::{Compiled, Plan};
 use crate::execute::{Cursor, ExecutionState, SeqWindow};
 use crate::ledger::{About, Ledger, Used};
+use crate::looks::{Due, Found, Looked, Looks};
 use crate::sections::{Cut, Sections, SharedUse};
 use crate::signature::{CallLists, Description, Key, lasts};
 use crate::view::View;
 use crate::{
-    Algorithm, Call, Chunks, Composition, Execution, Fault, Lists, Nodes, Operand, SharedBuffers, SharedCaps,
-    Signature, Topology, Tuning,
+    Algorithm, Call, Chunks, Composition, Execution, Fault, Lists, Needs, Nodes, Operand, SharedBuffers,
+    SharedCaps, Signature, Topology, Tuning,
 };
 
 /// What a communicator keeps between its collectives: one per communicator and rank.
@@ -29,6 +31,10 @@ pub struct PlanCache {
     epoch: EpochState,
     /// By [`Key::place`]; none until there is one.
     plans: Vec<Option<Arc<Plan>>>,
+    /// Plans of calls that went by other means before, or will in the next look.
+    others: VecDeque<Arc<Plan>>,
+    /// By which means calls go, if all ranks wait for all of them.
+    looks: Option<Looks>,
     /// Ready for the next executions.
     idle: Vec<Execution>,
 }
@@ -81,12 +87,34 @@ impl EpochState {
 impl PlanCache {
     /// Places for plans: programs go around some roots and sizes.
     const PLACES: usize = 64;
+    /// How many plans by other means are kept.
+    const OTHERS: usize = 48;
 
     /// For `rank` of a new communicator.
     pub fn new(rank: u32, topology: Topology) -> PlanCache {
         let (ranks, ledger) = (topology.ranks, Ledger::new(rank));
         let epoch = EpochState { rank, ranks, seq: 1, floor: 0, sections: Sections::default(), ledger };
-        PlanCache { rank, topology, levels: None, split: 0, epoch, plans: vec![], idle: vec![] }
+        let (plans, others, idle) = (vec![], VecDeque::new(), vec![]);
+        PlanCache { rank, topology, levels: None, split: 0, epoch, plans, others, looks: None, idle }
+    }
+
+    /// The same, where each call is over before this rank begins the next one, and all ranks wait for it: what calls take decides how later ones go.
+    /// The owner asks for [`PlanCache::due`] before each of them.
+    pub fn measured(mut self) -> PlanCache {
+        self.looks = (self.split == 0).then(Looks::default);
+        self
+    }
+
+    /// What ranks must add up before their next call: the owner tells the sums of all ranks by [`PlanCache::agreed`], before the call that asked.
+    pub fn due(&mut self) -> Option<(Vec<u64>, Due)> {
+        self.looks.as_mut()?.due()
+    }
+
+    /// The sums of what was due.
+    pub fn agreed(&mut self, due: Due, sums: &[u64]) {
+        if let Some(looks) = &mut self.looks {
+            looks.agreed(due, sums);
+        }
     }
 
     /// The same for an intercommunicator: its ranks are those of both groups, with the `split` ranks of the one whose
@@ -109,6 +137,16 @@ impl PlanCache {
         self
     }
 
+    /// By which means calls go, where they are [measured](PlanCache::measured).
+    pub fn found(&self) -> Vec<Found> {
+        self.looks.as_ref().map_or(vec![], |looks| looks.found(self.topology.ranks))
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
     /// What all ranks know.
     pub fn topology(&self) -> &Topology {
         &self.topology
@@ -117,6 +155,9 @@ impl PlanCache {
     /// Takes back what an execution that is done had allocated, for the next one.
     pub fn recycle(&mut self, mut execution: Execution) {
         self.epoch.learn(&execution.0.cursor.seqs);
+        if let Some(looks) = &mut self.looks {
+            looks.end();
+        }
         if self.idle.len() < 2 {
             execution.0.reset();
             self.idle.push(execution);
@@ -138,8 +179,9 @@ impl PlanCache {
     #[inline(always)]
     pub fn replayable(&self, signature: Signature, lists: &impl Lists) -> Option<(usize, [Bounds; 2])> {
         let key = signature.key();
-        let plan = self.find(key, lists).filter(|plan| plan.compiled.is_some())?;
-        Some((key.place(Self::PLACES), plan.bounds))
+        let plan = self.find(key, lists).filter(|plan| plan.compiled.is_some() && self.is_current(plan))?;
+        let due = self.looks.as_ref().is_some_and(Looks::are_due);
+        (!due).then(|| (key.place(Self::PLACES), plan.bounds))
     }
 
     /// Where the compiled plan for a call is kept that was begun without a signature. It stays there while nothing else is begun.
@@ -153,6 +195,40 @@ impl PlanCache {
     fn find(&self, key: Key, lists: &(impl Lists + ?Sized)) -> Option<&Arc<Plan>> {
         let plan = self.plans.get(key.place(Self::PLACES))?.as_ref()?;
         plan.description.is_of(key, lists).then_some(plan)
+    }
+
+    /// True if such calls go by the means of this plan now.
+    #[inline(always)]
+    fn is_current(&self, plan: &Plan) -> bool {
+        plan.looked.is_none_or(|call| self.means(call) == plan.means)
+    }
+
+    #[inline(never)]
+    fn means(&self, call: Looked) -> Option<Needs> {
+        self.looks.as_ref()?.means(call)
+    }
+
+    /// The plan for these arguments that is current. If calls went by other means, it takes the place of the one before.
+    fn find_current(&mut self, key: Key, lists: &dyn Lists) -> Option<Arc<Plan>> {
+        if let Some(plan) = self.find(key, lists).filter(|plan| self.is_current(plan)) {
+            return Some(plan.clone());
+        }
+        let fits = |plan: &Arc<Plan>| plan.description.is_of(key, lists) && self.is_current(plan);
+        let at = self.others.iter().position(fits)?;
+        let plan = self.others.remove(at)?;
+        self.keep(key, plan.clone());
+        Some(plan)
+    }
+
+    /// Keeps a plan for the next call with these arguments.
+    fn keep(&mut self, key: Key, plan: Arc<Plan>) {
+        self.plans.resize(Self::PLACES, None);
+        if let Some(before) = self.plans[key.place(Self::PLACES)].replace(plan)
+            && before.looked.is_some()
+        {
+            self.others.truncate(Self::OTHERS - 1);
+            self.others.push_front(before);
+        }
     }
 }
 
@@ -202,7 +278,7 @@ fn prepare(
         None => Key::of(&call).map(|key| (key, &of_call as &dyn Lists)),
     };
     let mut execution = ready(&mut plans.idle);
-    let mut plan = described.and_then(|(key, lists)| plans.find(key, lists).cloned());
+    let mut plan = described.and_then(|(key, lists)| plans.find_current(key, lists));
     if plan.as_ref().is_none_or(|plan| plan.compiled.is_none()) {
         execution.0.bind(&call, plans.rank, plans.split, (&plans.topology, &tuning.model));
         execution.0.shape.ring = tuning.ring.clone().filter(|_| plans.split == 0);
@@ -214,13 +290,20 @@ fn prepare(
             plan = Some(plans.work_out(key, &call, &execution.0, tuning));
         }
     }
+    let looked = match &plan {
+        Some(plan) => plan.looked,
+        None => plans.looked(&execution.0, tuning),
+    };
     match plan {
         Some(plan) if plan.compiled.is_some() => {
             plans.along(&mut execution.0, plan, call.buffers());
         }
-        plan => plans.by_rounds(&mut execution.0, plan.as_deref(), tuning),
+        plan => plans.by_rounds(&mut execution.0, (plan.as_deref(), looked), tuning),
     }
     execution.0.number = plans.epoch.ledger.last();
+    if let (Some(looks), Some(call)) = (&mut plans.looks, looked) {
+        looks.begin(call);
+    }
     execution
 }
 
@@ -234,13 +317,20 @@ pub fn replay(
     shared: &mut impl SharedBuffers,
     keep_polling: &mut impl FnMut(Duration) -> bool,
 ) -> Option<Attempt> {
-    let PlanCache { plans, epoch, idle, .. } = plans;
+    let PlanCache { plans, epoch, idle, looks, .. } = plans;
     let plan = plans.get(place)?.as_ref()?;
     let compiled = plan.compiled.as_ref()?;
     let mut cursor = Cursor::new(epoch.next(compiled));
+    let mut looks = looks.as_mut().filter(|_| plan.looked.is_some());
+    if let (Some(looks), Some(call)) = (&mut looks, plan.looked) {
+        looks.begin(call);
+    }
     Some(match cursor.run(plan, compiled, (&buffers[0], &buffers[1]), shared, keep_polling) {
         Some(result) => {
             epoch.learn(&cursor.seqs);
+            if let Some(looks) = looks {
+                looks.end();
+            }
             Attempt::Over(result)
         }
         None => Attempt::Pending(follow(idle, plan, buffers.clone(), cursor, epoch.ledger.last())),
@@ -271,19 +361,30 @@ impl PlanCache {
     /// Chooses how to carry out such calls, and keeps it. `bound` is one of them.
     #[cold]
     fn work_out(&mut self, key: Key, call: &Call, bound: &ExecutionState, tuning: &Tuning) -> Arc<Plan> {
-        let (algorithm, composition) = self.choose(bound, tuning);
+        let looked = self.looked(bound, tuning);
+        let means = looked.and_then(|call| self.means(call));
+        let (algorithm, composition) = self.choose(bound, tuning, means);
         let bases = [&call.send, &call.recv].map(Operand::base);
         // Types that are not dense have one description if they have one size: what it says is not where their bytes are.
         let dense = call.send.is_dense() && call.recv.is_dense();
         // Nor do the steps of a compiled plan touch memory of a device.
         let host = bases.iter().flatten().all(|base| base.kind().is_host_accessible());
-        let compiled = if dense && host { bound.compile(algorithm, &bases) } else { None };
+        let mut compiled = if dense && host { bound.compile(algorithm, &bases) } else { None };
+        if let Some(compiled) = &mut compiled {
+            compiled.used = compiled.used.looked(looked);
+        }
         let bounds = bases.map(|base| base.unwrap_or_else(Buffer::empty).bounds());
         let description = Description::new(key, call);
-        let plan = Arc::new(Plan { description, bounds, algorithm, composition, compiled });
-        self.plans.resize(Self::PLACES, None);
-        self.plans[key.place(Self::PLACES)] = Some(plan.clone());
+        let plan = Arc::new(Plan { description, bounds, looked, means, algorithm, composition, compiled });
+        self.keep(key, plan.clone());
         plan
+    }
+
+    /// What such a call is known by where calls are measured.
+    fn looked(&mut self, bound: &ExecutionState, tuning: &Tuning) -> Option<Looked> {
+        let shape = &bound.shape;
+        let call = (shape.kind, shape.root);
+        self.looks.as_mut()?.of(call, bound.case(), shape.commutative, (tuning, &self.topology))
     }
 
     /// How to carry out such a call.
@@ -291,9 +392,10 @@ impl PlanCache {
         &self,
         bound: &ExecutionState,
         tuning: &Tuning,
+        means: Option<Needs>,
     ) -> (&'static Algorithm, Option<Arc<Composition>>) {
         let (shape, case) = (&bound.shape, bound.case());
-        let row = tuning.choose(shape.kind, case, shape.commutative, &self.topology);
+        let row = tuning.choose_by(means, (shape.kind, case, shape.commutative), &self.topology);
         let levels = self.levels.as_ref().filter(|_| !row.stages.is_empty());
         let composition = levels.map(|(nodes, here)| {
             let (chunks, levels) = (tuning.chunks(row, case, &self.topology), (nodes, &self.topology, here));
@@ -311,12 +413,17 @@ impl PlanCache {
     }
 
     /// Gets a call that is bound ready to go round by round.
-    fn by_rounds(&mut self, state: &mut ExecutionState, plan: Option<&Plan>, tuning: &Tuning) {
+    fn by_rounds(
+        &mut self,
+        state: &mut ExecutionState,
+        (plan, looked): (Option<&Plan>, Option<Looked>),
+        tuning: &Tuning,
+    ) {
         state.mirror();
         state.detach();
         let (algorithm, composition) = match (self.split, plan) {
             (0, Some(plan)) => (plan.algorithm, plan.composition.clone()),
-            (0, None) => self.choose(state, tuning),
+            (0, None) => self.choose(state, tuning, looked.and_then(|call| self.means(call))),
             _ => (tuning.choose_between(state.shape.kind, state.case(), &self.topology), None),
         };
         (state.algorithm, state.shape.composition) = (algorithm, composition);
@@ -332,7 +439,7 @@ impl PlanCache {
             }
             Some(_) => Used::of_stages(about),
         };
-        let tag = self.epoch.ledger.enter(about, used);
+        let tag = self.epoch.ledger.enter(about, used.looked(looked));
         algorithm.shared_uses(&state.shape, |SharedUse { phases, chunks, cut }| {
             state.windows.push((self.epoch.window(tag, phases, chunks), cut));
             state.phases += phases;

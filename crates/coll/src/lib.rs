@@ -19,6 +19,8 @@
 //!
 //! # Invariants
 //!
+//! * **Looks.** Of calls that all ranks wait for, and that take long enough, [`PlanCache::measured`] compares on the calls themselves by which
+//!   means they go best. Ranks count these calls alike, and decide by sums of what all of them have measured ([`PlanCache::due`]).
 //! * **Ranks agree.** Shape (but for the rank itself), choice and number of rounds follow from what all ranks know
 //!   alike. What only one rank knows (the layout of its memory, whether the call is in place) changes how that rank
 //!   carries out a step, never which step it is: data that a message cannot use as they lie are packed on the way.
@@ -81,6 +83,7 @@ mod explain;
 mod lanes;
 mod ledger;
 mod lockstep;
+mod looks;
 mod messenger;
 mod model;
 mod overrides;
@@ -103,6 +106,7 @@ pub use call::{Call, Kind, Op, Operand, UserOp};
 pub use execute::{Advance, Execution, UserReduction};
 pub use explain::{Candidate, Explanation, parse_question};
 pub use ledger::{About, Difference, Heard, Ledger, Note, Said, difference};
+pub use looks::{Due, Found};
 pub use messenger::{Fault, Key, Messenger, OpId, Published, SharedBuffers, order_of};
 pub use model::{Link, Model};
 pub use overrides::Overrides;

@@ -1,4 +1,4 @@
-//! The user's say in the choice of algorithms: `BANYAN_COLL="allreduce=ring,bcast=binomial"`.
+//! The user's say in the choice of algorithms: `BANYAN_COLL="allreduce=ring,bcast=binomial"`, or `BANYAN_COLL=model`.
 
 use crate::{Algorithm, Kind, of_kind};
 
@@ -6,13 +6,22 @@ use crate::{Algorithm, Kind, of_kind};
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     forced: Vec<&'static Algorithm>,
+    /// The model chooses all others: nothing is measured.
+    by_model: bool,
+    /// What is measured is shown.
+    shows: bool,
 }
+
+/// The words for these.
+const MODEL: &str = "model";
+const SHOW: &str = "show";
 
 const MOST_BYTES: usize = 4096;
 
 impl Overrides {
     /// Reads a comma-separated list of `collective=algorithm`. Spaces around names and empty parts do not
-    /// matter; of several algorithms for one collective the last counts.
+    /// matter; of several algorithms for one collective the last counts. The word `model` among them: for the others the
+    /// model chooses, whatever calls take. The word `show`: what is measured is to be shown in the end.
     ///
     /// # Errors
     /// What is wrong, and what is valid.
@@ -20,19 +29,42 @@ impl Overrides {
         if text.len() > MOST_BYTES {
             return Err(format!("longer than {MOST_BYTES} bytes"));
         }
-        let mut forced: Vec<&'static Algorithm> = vec![];
+        let mut overrides = Overrides::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let form = || format!("\"{}\" is not of the form collective=algorithm", printable(part));
-            let (kind, name) = part.split_once('=').ok_or_else(form)?;
-            let (kind, name) = (kind_named(kind.trim())?, name.trim());
-            let row = of_kind(kind).find(|row| row.name == name).ok_or_else(|| {
-                let valid = list(of_kind(kind).map(|row| row.name));
-                format!("{} has no algorithm \"{}\"; it has: {valid}", kind.name(), printable(name))
-            })?;
-            forced.retain(|other| other.kind != kind);
-            forced.push(row);
+            match part {
+                MODEL => overrides.by_model = true,
+                SHOW => overrides.shows = true,
+                _ => overrides.force(part)?,
+            }
         }
-        Ok(Overrides { forced })
+        Ok(overrides)
+    }
+
+    /// Reads a part `collective=algorithm`.
+    fn force(&mut self, part: &str) -> Result<(), String> {
+        let form = || {
+            let part = printable(part);
+            format!("\"{part}\" is neither of the form collective=algorithm, nor {MODEL} or {SHOW}")
+        };
+        let (kind, name) = part.split_once('=').ok_or_else(form)?;
+        let (kind, name) = (kind_named(kind.trim())?, name.trim());
+        let row = of_kind(kind).find(|row| row.name == name).ok_or_else(|| {
+            let valid = list(of_kind(kind).map(|row| row.name));
+            format!("{} has no algorithm \"{}\"; it has: {valid}", kind.name(), printable(name))
+        })?;
+        self.forced.retain(|other| other.kind != kind);
+        self.forced.push(row);
+        Ok(())
+    }
+
+    /// True if what is measured is to be shown.
+    pub fn show(&self) -> bool {
+        self.shows
+    }
+
+    /// True if the calls of a collective may tell which algorithm is best.
+    pub(crate) fn allow_looks(&self, kind: Kind) -> bool {
+        !self.by_model && self.of(kind).is_none()
     }
 
     /// The algorithm that the user wants for a collective.
@@ -72,6 +104,10 @@ mod tests {
         assert_eq!(overrides.of(Kind::Bcast).unwrap().name, "binomial");
         assert!(overrides.of(Kind::Reduce).is_none());
         assert!(Overrides::parse("").unwrap().of(Kind::Bcast).is_none());
+        let [some, none] = ["bcast=chain", "model"].map(|text| Overrides::parse(text).unwrap());
+        let allowed =
+            |overrides: &Overrides| [Kind::Bcast, Kind::Gather].map(|kind| overrides.allow_looks(kind));
+        assert_eq!((allowed(&some), allowed(&none)), ([false, true], [false, false]));
     }
 
     #[test]
@@ -82,7 +118,8 @@ mod tests {
             "bcast has no algorithm \"tree\"; it has: binomial, scatter_ring, chain, nodes, cico, single_copy, scratch_pipeline"
         );
         assert!(said("allredcue=ring").contains("allreduce, reduce_scatter"));
-        assert!(said("ring").contains("collective=algorithm"));
+        assert!(said("ring").contains("collective=algorithm, nor model or show"));
+        assert!(Overrides::parse("show, bcast=chain").unwrap().show() && !Overrides::default().show());
         assert_eq!(said(&"x".repeat(5000)), "longer than 4096 bytes");
         assert!(!said("bcast=\u{1b}[2J").contains('\u{1b}'));
     }

@@ -1,8 +1,8 @@
 //! The one place where algorithms are chosen: by a cost model, unless the user says otherwise.
 //!
 //! All ranks must choose alike, so a choice rests on nothing but what all of them know: the collective, its
-//! bytes (unless a rank may lack them), whether the operation commutes, [`Topology`], and the [`Tuning`] that
-//! the job's ranks got at start.
+//! bytes (unless a rank may lack them), whether the operation commutes, [`Topology`], the [`Tuning`] that
+//! the job's ranks got at start, and what [looks](crate::looks) at calls before have told all of them.
 
 use std::sync::Arc;
 
@@ -80,6 +80,46 @@ impl Tuning {
         }
         let best = self.cheapest(of_kind(kind).filter(|row| fits(row)), &assumed, topology);
         best.expect("every collective has an algorithm that does for all cases")
+    }
+
+    /// The best algorithm that needs just this, if one of them fits; else [as without](Tuning::choose).
+    pub(crate) fn choose_by(
+        &self,
+        means: Option<Needs>,
+        (kind, case, commutative): (Kind, Option<Case>, bool),
+        topology: &Topology,
+    ) -> &'static Algorithm {
+        let fits = |row: &&'static Algorithm| {
+            Some(row.needs) == means && unfit(row, case, commutative, topology).is_none()
+        };
+        let best = case.and_then(|case| self.cheapest(of_kind(kind).filter(fits), &case, topology));
+        best.unwrap_or_else(|| self.choose(kind, case, commutative, topology))
+    }
+
+    /// What algorithms for a collective may need, each with the seconds that the best of these takes; the best first. Empty where the user has
+    /// chosen, where ranks are on several nodes, and where their buffers are memory of GPUs.
+    pub(crate) fn means(
+        &self,
+        kind: Kind,
+        case: Case,
+        commutative: bool,
+        topology: &Topology,
+    ) -> Vec<(Needs, f64)> {
+        let fits = |row: &&'static Algorithm| unfit(row, Some(case), commutative, topology).is_none();
+        let mut all: Vec<(Needs, f64)> = vec![];
+        let open = self.overrides.allow_looks(kind) && self.staged.is_none() && topology.shared.is_some();
+        if !open || !topology.one_node() {
+            return all;
+        }
+        for row in of_kind(kind).filter(fits) {
+            let time = self.predict(row, &case, topology);
+            match all.iter_mut().find(|means| means.0 == row.needs) {
+                Some(means) => means.1 = means.1.min(time),
+                None => all.push((row.needs, time)),
+            }
+        }
+        all.sort_by(|one, other| one.1.total_cmp(&other.1));
+        all
     }
 
     /// The algorithm for a collective between the two groups of an intercommunicator.

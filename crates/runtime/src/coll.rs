@@ -125,7 +125,12 @@ impl Runtime {
 fn byte() -> TypeArc {
     /// MPI_BYTE in the ABI.
     const MPI_BYTE: u16 = 0x247;
-    TypeArc::Predefined(Datatype::builtin(MPI_BYTE).expect("MPI_BYTE is built in"))
+    builtin(MPI_BYTE)
+}
+
+/// A type of the ABI, by its handle there.
+pub(crate) fn builtin(handle: u16) -> TypeArc {
+    TypeArc::Predefined(Datatype::builtin(handle).expect("it is built in"))
 }
 
 pub(crate) fn bytes_of(buffer: &banyan_memory::Buffer) -> Vec<u8> {

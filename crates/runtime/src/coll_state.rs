@@ -4,12 +4,17 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
-use banyan_coll::{self as coll, Attempt, Call, Difference, Execution, Ledger, Lists, PlanCache, Signature};
-use banyan_memory::{Bounds, Buffer};
+use banyan_coll::{
+    self as coll, Attempt, Call, Difference, Execution, Kind, Ledger, Lists, Op, Operand, PlanCache,
+    Signature,
+};
+use banyan_datatype::op::Builtin;
+use banyan_memory::{Bounds, Buffer, HeapBuffer};
 use banyan_pmi::Home;
 use banyan_shm::{Arena, Published};
 use banyan_transport::Peer;
 
+use crate::coll::{builtin, bytes_of};
 use crate::context::Retired;
 use crate::engine::Engine;
 use crate::error::{Class, Error, Result};
@@ -34,6 +39,8 @@ pub(crate) struct CollState {
     pub(crate) group: Group,
     /// Ranks in the first of the two groups of an intercommunicator; 0: there is one group.
     split: u32,
+    /// Each of its collectives is waited for before the next one.
+    waited: bool,
     /// Index of its [`CollSequence`] in the engine, from the first collective on.
     sequence: OnceLock<u32>,
     /// The shared buffers, looked for by the first collective; `None` inside: the communicator has none.
@@ -144,6 +151,12 @@ impl CollSequences {
         }
     }
 
+    /// What this rank has measured, where it is the first one of its communicator.
+    pub(crate) fn found(&self) -> impl Iterator<Item = coll::Found> + '_ {
+        let first = self.slab.iter().flatten().filter(|sequence| sequence.plans.rank() == 0);
+        first.flat_map(|sequence| sequence.plans.found())
+    }
+
     /// The communicator of this sequence is gone.
     pub(crate) fn leave(&mut self, index: u32) {
         let Some(CollSequence { ctx, plans }) = self.slab[index as usize].take() else { return };
@@ -156,14 +169,14 @@ impl CollState {
     pub(crate) fn new(rt: &Arc<Runtime>, ctx: u64, ranks: ScheduleRanks) -> Self {
         let (rt, ScheduleRanks { group, split }) = (rt.clone(), ranks);
         let (sequence, shared, gpus) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Self { rt, comm: ctx, ctx, group, split, sequence, shared, gpus }
+        Self { rt, comm: ctx, ctx, group, split, waited: true, sequence, shared, gpus }
     }
 
-    /// The state of other collectives of the same communicator, in a context of their own.
+    /// The state of other collectives of the same communicator, in a context of their own: these are started, and may be waited for later.
     pub(crate) fn in_context(&self, ctx: u64) -> Self {
         let ranks = ScheduleRanks { group: self.group.clone(), split: self.split };
         let mut state = Self::new(&self.rt, ctx, ranks);
-        state.comm = self.comm;
+        (state.comm, state.waited) = (self.comm, false);
         state.gpus = self.gpus.clone();
         state
     }
@@ -210,17 +223,38 @@ impl CollState {
         waits: bool,
     ) -> Result<Option<CollId>> {
         let mut engine = self.rt.engine_lock.enter();
-        let mut spins = engine.policy.spins(waits, self.rt.engine_lock.is_multi_threaded());
         let index = match self.sequence.get() {
             Some(&index) => index,
             None => self.enter(&mut engine),
         };
+        if let Some((times, due)) = engine.colls.sequences.at(index).plans.due() {
+            drop(engine);
+            let sums = self.sums(times)?;
+            engine = self.rt.engine_lock.enter();
+            engine.colls.sequences.at(index).plans.agreed(due, &sums);
+        }
+        let mut spins = engine.policy.spins(waits, self.rt.engine_lock.is_multi_threaded());
         let CollSequence { plans, .. } = engine.colls.sequences.at(index);
         let mut shared = self.shared();
         let attempt = coll::begin(call, signature, plans, self.tuning(), shared.as_mut(), &mut |pause| {
             spins.spend(pause)
         });
         self.attempted(&mut engine, attempt, &mut spins).map_err(|error| *error)
+    }
+
+    /// Sums over all ranks.
+    #[cold]
+    fn sums(self: &Arc<Self>, mine: Vec<u64>) -> Result<Vec<u64>> {
+        /// MPI_UINT64_T in the ABI.
+        const MPI_UINT64_T: u16 = 0x259;
+        let memory = HeapBuffer::copy_of(&mine.iter().flat_map(|one| one.to_ne_bytes()).collect::<Vec<u8>>());
+        let all = Operand::uniform(mine.len() as u64, builtin(MPI_UINT64_T)).at(memory.clone());
+        let call = Call::reduction(Kind::Allreduce, Operand::InPlace, all, Op::Builtin(Builtin::Sum), 0);
+        if let Some(id) = self.launch(call, None, true)? {
+            self.rt.wait_for_coll(id)?;
+        }
+        let sums = bytes_of(&memory);
+        Ok(sums.chunks_exact(8).map(|one| u64::from_ne_bytes(one.try_into().expect("8 bytes"))).collect())
     }
 
     /// Starts a collective by the plan of an earlier call with this signature, or else as `call` says, for a caller that `WAITS`
@@ -338,7 +372,10 @@ impl CollState {
         };
         let rank = self.group.rank().unwrap_or(0);
         let plans = match self.split {
-            0 => PlanCache::new(rank, topology).on(nodes, here, job.cores()),
+            0 => {
+                let plans = PlanCache::new(rank, topology).on(nodes, here, job.cores());
+                if self.waited { plans.measured() } else { plans }
+            }
             split => PlanCache::between(rank, topology, split),
         };
         CollSequence { ctx: self.ctx, plans }

@@ -167,6 +167,10 @@ impl Runtime {
         if let Some(measured) = long::shown(&self.job, p2p, || ports.accounts()) {
             eprintln!("{measured}");
         }
+        if self.tuning.overrides.show() {
+            let rank = self.job.rank;
+            engine.colls.sequences.found().for_each(|found| eprintln!("banyan: rank {rank}: {found}"));
+        }
         if let Some(why) = banyan_memory::why_no_kernels().filter(|_| self.job.rank == 0) {
             let refused = banyan_memory::device_stats().kernels_refused;
             eprintln!(

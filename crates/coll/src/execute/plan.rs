@@ -7,6 +7,7 @@ use banyan_memory::Bounds;
 
 use super::contiguous::{Piece, Reduction};
 use crate::ledger::{About, Used};
+use crate::looks::Looked;
 use crate::sections::Cut;
 use crate::signature::Description;
 use crate::{Algorithm, Buf, Chunks, Composition, Form, Merge, Needs, Round, Shape, Side, Span, Step};
@@ -18,6 +19,10 @@ pub(crate) struct Plan {
     pub(crate) description: Description,
     /// The bounds of the arguments' buffers, from their addresses on.
     pub(crate) bounds: [Bounds; 2],
+    /// What such calls are known by where they are measured.
+    pub(crate) looked: Option<Looked>,
+    /// By which means they were to go when this was worked out; `None`: as the model says.
+    pub(crate) means: Option<Needs>,
     /// What was chosen.
     pub(crate) algorithm: &'static Algorithm,
     /// What becomes of the stages, if that is a composition.

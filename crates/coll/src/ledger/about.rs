@@ -5,6 +5,7 @@ use std::fmt;
 use banyan_datatype::op;
 
 use super::MULTIPLIER;
+use crate::looks::Looked;
 use crate::{Kind, Op, Shape};
 
 /// What all ranks must say alike of a collective, in one word: kind, operation, size of an element (its logarithm), root (or
@@ -154,6 +155,11 @@ impl Used {
     /// What a composition uses: that follows from all that the call is about, and on each node in another way.
     pub(crate) fn of_stages(about: About) -> Used {
         Used(about.0)
+    }
+
+    /// The same of a call that is counted for [looks](crate::looks::Looks), which must be in step, too.
+    pub(crate) fn looked(self, call: Option<Looked>) -> Used {
+        Used(self.0 ^ call.map_or(0, Looked::number).rotate_right(16))
     }
 }
 

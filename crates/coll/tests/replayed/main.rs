@@ -6,11 +6,12 @@ mod scenario;
 mod world;
 
 use banyan_coll::{
-    ArgKind, Attempt, Execution, Groups, Kind, Lists, Overrides, PlanCache, SharedCaps, Topology, Tuning,
-    begin, replay,
+    ArgKind, Attempt, Execution, Groups, Kind, Lists, Model, Overrides, PlanCache, SharedCaps, Topology,
+    Tuning, begin, replay,
 };
 use banyan_datatype::op::Builtin;
 use banyan_memory::HeapBuffer;
+use banyan_topo::Profile;
 use scenario::{APART, Arguments, Scenario, Type};
 use world::{Net, Port, run};
 
@@ -62,6 +63,18 @@ impl World {
         }
         self.net.assert_empty();
         replays
+    }
+
+    /// Lets the ranks agree on what they have measured, if they must.
+    fn agree(&mut self) {
+        let due: Vec<_> = self.plans.iter_mut().map(PlanCache::due).collect();
+        assert!(due.iter().all(|due| due.is_some() == due[0].is_some()), "ranks count alike");
+        let Some((first, _)) = &due[0] else { return };
+        let all = || due.iter().flatten();
+        let sums: Vec<u64> = (0..first.len()).map(|at| all().map(|(times, _)| times[at]).sum()).collect();
+        for (plans, due) in self.plans.iter_mut().zip(due) {
+            plans.agreed(due.expect("all are due").1, &sums);
+        }
     }
 
     /// Attempts the call as the runtime does, and says whether it was replayed.
@@ -247,4 +260,52 @@ fn wrong_buffers_are_not_replayed() {
             assert!(replayable([send, send]).is_none(), "{kind:?}: one memory for both");
         }
     }
+}
+
+/// Calls that measure themselves go now by these means, now by those, at all ranks alike, and between others. Ranks that were out of step would wait for
+/// ever, or find wrong data.
+#[test]
+fn calls_that_are_measured_change_their_means_at_all_ranks_alike() {
+    let seed = 11;
+    println!("seed {seed}");
+    let mut random = world::Random(seed);
+    let mut profile = Profile::default();
+    let names: Vec<(String, f64)> =
+        profile.figures().into_iter().map(|(name, figure)| (name, *figure)).collect();
+    // A machine on which calls of few bytes take long enough to be measured, and a run is a few calls.
+    let slow = names
+        .iter()
+        .filter(|row| row.0 != "last_level_cache")
+        .map(|(name, figure)| (name.as_str(), 300.0 * figure));
+    let model = Model::of(&Profile::default().with(slow), 1);
+    let mut found = vec![];
+    for kind in all_kinds() {
+        for ranks in [2, 5] {
+            let mut world = World::new(ranks);
+            world.tuning.model = model;
+            world.plans = world.plans.into_iter().map(PlanCache::measured).collect();
+            let one = Scenario { count: 700, ..Scenario::new(kind, ranks) };
+            let all = [
+                one,
+                one,
+                one,
+                Scenario { root: 1, ..one },
+                Scenario { in_place: true, ..one },
+                Scenario { count: 1, ..one },
+            ];
+            for _ in 0..400 {
+                let scenario = all[random.below(all.len() as u64) as usize];
+                world.agree();
+                world.carry_out(&scenario);
+            }
+            let here: Vec<_> = world.plans.iter().map(PlanCache::found).collect();
+            let means = |rank: usize| here[rank].iter().map(|found| found.means).collect::<Vec<_>>();
+            assert!((0..ranks as usize).all(|rank| means(rank) == means(0)), "{kind:?}: {here:?}");
+            found.extend(here[0].iter().map(|found| (kind, ranks, found.means)));
+        }
+    }
+    println!("{found:?}");
+    assert!(found.len() > 20);
+    // More than two operands have an order, and where ranks do not know each other's lengths nothing is measured.
+    assert!(found.iter().all(|&(kind, ranks, _)| !kind.size_unknown() && (ranks == 2 || !kind.reduces())));
 }

@@ -1,0 +1,444 @@
+//! [`Looks`]: by which means collectives go, as measured on the calls themselves.
+//!
+//! The cost model knows the machine, and not how far from each other two cores are at the moment, which core has a program's buffers in its
+//! caches, or who was the root of the call before. So calls that take some time try the [means](Needs) that the model thinks are near to the best
+//! one, in turns; the quickest of them is kept, until there is another look. Which algorithm is the best by a means the model says.
+//!
+//! All ranks must choose alike. They do, as they count the calls of a [class](Class) alike, and add their times up (a small allreduce, by the
+//! owner: [`Looks::due`]) before they decide. So only calls that all ranks wait for take part: a rank in a nonblocking call could not wait for the sum.
+
+use std::fmt;
+use std::time::Instant;
+
+use crate::{Case, Kind, Needs, Topology, Tuning};
+
+/// Calls that go by the same means.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Class {
+    kind: Kind,
+    /// The power of two of their bytes.
+    size: u32,
+    plain: bool,
+    commutative: bool,
+}
+
+/// What is known of a class.
+#[derive(Debug)]
+struct Known {
+    class: Class,
+    /// The root of its last call.
+    root: u32,
+    /// Of calls whose root is another one than that of the call before, and of those with the same: which way bytes went last decides where the
+    /// cache lines are that they meet. None if there is nothing to choose.
+    tracks: Option<[Track; 2]>,
+}
+
+/// What is known of all classes of a communicator.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    known: Vec<Known>,
+    /// The track on which ranks must [agree](Looks::due) before their next call.
+    due: Option<(usize, usize)>,
+    /// The track and the means of the call under way, and when it began, if it is timed.
+    began: Option<(usize, usize, usize, Instant)>,
+}
+
+/// What [`Looks`] know a call by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Looked {
+    class: usize,
+    root: u32,
+}
+
+impl Looked {
+    /// The same as a number, which ranks in step have alike.
+    pub(crate) fn number(self) -> u64 {
+        self.class as u64 + 1
+    }
+}
+
+/// Seconds from which on a call takes part: what it takes to read a clock twice should not matter to it.
+const LEAST: f64 = 1e-6;
+
+/// How much slower than the best means another one may be by the model to be tried. Where cores are as far from each other as they can be, what goes
+/// over the shared scratch takes four times as long as the model thinks of near ones.
+const NEAR: f64 = 4.0;
+
+impl Looks {
+    /// What such a call is known by; `None` if there is no choice to make. All ranks ask alike.
+    pub(crate) fn of(
+        &mut self,
+        (kind, root): (Kind, u32),
+        case: Option<Case>,
+        commutative: bool,
+        (tuning, topology): (&Tuning, &Topology),
+    ) -> Option<Looked> {
+        let case = case.filter(|case| case.bytes >= 1.0)?;
+        // Of more than two operands each order has bits of its own in its sums.
+        if kind.combines(topology.ranks) && (topology.ranks > 2 || !case.plain) || topology.ranks < 2 {
+            return None;
+        }
+        let class = Class { kind, size: (case.bytes as u64).ilog2(), plain: case.plain, commutative };
+        let at = self.known.iter().position(|known| known.class == class).unwrap_or_else(|| {
+            let means = tuning.means(kind, case, commutative, topology);
+            let least = means.first().map_or(0.0, |means| means.1);
+            let near: Vec<_> = means.into_iter().filter(|means| means.1 <= NEAR * least).collect();
+            let matters = least >= LEAST && near.len() > 1;
+            let tracks = matters.then(|| [Track::new(&near), Track::new(&near)]);
+            self.known.push(Known { class, root, tracks });
+            self.known.len() - 1
+        });
+        self.known[at].tracks.is_some().then_some(Looked { class: at, root })
+    }
+
+    /// By which means the next call goes, if that is known here; else the model says.
+    pub(crate) fn means(&self, Looked { class, root }: Looked) -> Option<Needs> {
+        let known = &self.known[class];
+        known.tracks.as_ref()?[usize::from(known.root == root)].means()
+    }
+
+    /// A call begins.
+    #[inline(never)]
+    pub(crate) fn begin(&mut self, Looked { class, root }: Looked) {
+        let known = &mut self.known[class];
+        let index = usize::from(known.root == root);
+        known.root = root;
+        let Some(tracks) = &mut known.tracks else { return };
+        let (timed, last) = tracks[index].count();
+        if last {
+            self.due = Some((class, index));
+        }
+        self.began = timed.map(|means| (class, index, means, Instant::now()));
+    }
+
+    /// The call that was begun last is over.
+    #[inline(never)]
+    pub(crate) fn end(&mut self) {
+        if let Some((class, index, means, began)) = self.began.take()
+            && let Some(tracks) = &mut self.known[class].tracks
+        {
+            tracks[index].all[means].took += began.elapsed().as_nanos() as u64;
+        }
+    }
+
+    /// What looks have found, among so many ranks.
+    pub(crate) fn found(&self, ranks: u32) -> Vec<Found> {
+        let mut all = vec![];
+        for Known { class, tracks, .. } in &self.known {
+            for (again, track) in [false, true].into_iter().zip(tracks.iter().flatten()) {
+                all.extend(track.best.map(|best| Found {
+                    kind: class.kind,
+                    bytes: 1 << class.size,
+                    again,
+                    means: track.all[best].needs,
+                    times: track.all.iter().map(|means| (means.needs, track.seconds(means, ranks))).collect(),
+                }));
+            }
+        }
+        all
+    }
+
+    /// True if ranks must agree before their next call.
+    #[inline(always)]
+    pub(crate) fn are_due(&self) -> bool {
+        self.due.is_some()
+    }
+
+    /// What this rank has measured, if ranks must agree before their next call: their sum is to be told to all by [`Looks::agreed`].
+    pub(crate) fn due(&mut self) -> Option<(Vec<u64>, Due)> {
+        let (class, index) = self.due.take()?;
+        let track = &self.known[class].tracks.as_ref()?[index];
+        Some((track.times(), Due { class, index }))
+    }
+
+    /// The sums of what all ranks have measured.
+    pub(crate) fn agreed(&mut self, due: Due, sums: &[u64]) {
+        if let Some(tracks) = &mut self.known[due.class].tracks {
+            tracks[due.index].agreed(sums);
+        }
+    }
+}
+
+/// What the last look at some calls has found.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Found {
+    /// The collective.
+    pub kind: Kind,
+    /// The least bytes of such calls, of which the others have less than twice as many.
+    pub bytes: u64,
+    /// The root was that of the call before.
+    pub again: bool,
+    /// By which means they go now.
+    pub means: Needs,
+    /// The mean time that a rank is in such a call, in seconds, by each means that was tried.
+    pub times: Vec<(Needs, f64)>,
+}
+
+/// Such as "bcast from 262144 bytes, same root: messages, as shared scratch 67.1 us, messages 23.3 us, single copy 39.0 us".
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Found { kind, bytes, again, means, times } = self;
+        let root = match kind.rooted() {
+            true if *again => ", same root",
+            true => ", another root",
+            false => "",
+        };
+        write!(f, "{} from {bytes} bytes{root}: {}, as ", kind.name(), means.name())?;
+        let times = times.iter().map(|(needs, time)| format!("{} {:.1} us", needs.name(), 1e6 * time));
+        f.write_str(&times.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// On which calls ranks agree.
+#[derive(Clone, Copy, Debug)]
+pub struct Due {
+    class: usize,
+    index: usize,
+}
+
+/// What is known of calls of one class.
+#[derive(Debug)]
+struct Track {
+    /// The best by the model first.
+    all: Vec<Means>,
+    /// The best by the last look.
+    best: Option<usize>,
+    /// Calls in a row by each means in a look.
+    run: u32,
+    stage: Stage,
+    /// Calls, as of the best means, that the present look has cost more than they needed.
+    cost: f64,
+}
+
+/// One means.
+#[derive(Clone, Copy, Debug)]
+struct Means {
+    needs: Needs,
+    /// It is tried in this look.
+    tried: bool,
+    /// Nanoseconds that the timed calls of its last run took at this rank.
+    took: u64,
+    /// Nanoseconds of a run of it at all ranks together, the best one of this look.
+    best: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// No look before so many calls.
+    Rest(u32),
+    /// How many runs of each means there were before, the means whose run it is, and how many calls of it there were.
+    Look(u32, usize, u32),
+    /// The ranks add their times up.
+    Sum(u32),
+}
+
+impl Track {
+    /// Of those that are within this of the best are tried twice.
+    const AGAIN: f64 = 1.3;
+    /// By how much better than the one in use another means must be.
+    const BETTER: f64 = 0.93;
+    /// Calls between two looks for each that a look has cost: a look takes 1 % of the time.
+    const REST: f64 = 100.0;
+    /// The same before the first look, by the model.
+    const FIRST_REST: f64 = 10.0;
+    /// The least calls between looks.
+    const LEAST_REST: u32 = 256;
+    /// Runs have so many calls at least and at most, and as many as fit into so many seconds.
+    const RUN: (u32, u32, f64) = (3, 16, 0.5e-3);
+
+    /// These means take these seconds by the model.
+    fn new(means: &[(Needs, f64)]) -> Track {
+        let least = means[0].1;
+        let (few, many, seconds) = Track::RUN;
+        let run = ((seconds / least) as u32).clamp(few, many);
+        let extra: f64 = means.iter().map(|means| means.1 / least - 1.0).sum();
+        let rest = (Track::FIRST_REST * extra * f64::from(run)) as u32;
+        let all = means.iter().map(|&(needs, _)| Means { needs, tried: true, took: 0, best: 0 }).collect();
+        Track { all, best: None, run, stage: Stage::Rest(rest.max(run)), cost: 0.0 }
+    }
+
+    fn means(&self) -> Option<Needs> {
+        match self.stage {
+            Stage::Look(_, at, _) => Some(self.all[at].needs),
+            _ => self.best.map(|best| self.all[best].needs),
+        }
+    }
+
+    /// Counts a call. Its means, if it is timed, and whether it is the last one before the ranks must agree.
+    fn count(&mut self) -> (Option<usize>, bool) {
+        match &mut self.stage {
+            Stage::Rest(left) => {
+                *left -= 1;
+                if *left == 0 {
+                    self.look(0);
+                }
+                (None, false)
+            }
+            Stage::Look(round, at, calls) => {
+                let (round, at) = (*round, *at);
+                *calls += 1;
+                if *calls == 1 {
+                    self.all[at].took = 0;
+                }
+                // The first ones find what the means before has left.
+                let timed = (*calls > self.run / 3).then_some(at);
+                let over = *calls == self.run;
+                if over {
+                    self.stage = match self.next(at + 1) {
+                        Some(next) => Stage::Look(round, next, 0),
+                        None => Stage::Sum(round),
+                    };
+                }
+                (timed, matches!(self.stage, Stage::Sum(_)))
+            }
+            Stage::Sum(_) => (None, false),
+        }
+    }
+
+    /// The first means from this one on that is tried.
+    fn next(&self, from: usize) -> Option<usize> {
+        (from..self.all.len()).find(|&at| self.all[at].tried)
+    }
+
+    /// The mean time of a call by some means at one of so many ranks, by the best run of the last look.
+    fn seconds(&self, means: &Means, ranks: u32) -> f64 {
+        let timed = self.run - self.run / 3;
+        1e-9 * means.best as f64 / f64::from(timed * ranks)
+    }
+
+    fn look(&mut self, round: u32) {
+        let first = self.next(0).expect("the best means is tried again");
+        self.stage = Stage::Look(round, first, 0);
+    }
+
+    /// What the runs of this round took at this rank.
+    fn times(&self) -> Vec<u64> {
+        self.all.iter().filter(|means| means.tried).map(|means| means.took).collect()
+    }
+
+    /// What they took at all ranks together. Those that were near to the best, and the one in use, get another run; then the best is known.
+    fn agreed(&mut self, sums: &[u64]) {
+        let Stage::Sum(round) = self.stage else { return };
+        for (means, &sum) in self.all.iter_mut().filter(|means| means.tried).zip(sums) {
+            means.took = sum;
+            means.best = if round == 0 { sum } else { means.best.min(sum) };
+        }
+        let tried = || self.all.iter().enumerate().filter(|(_, means)| means.tried);
+        let Some((quickest, least)) = tried().map(|(at, means)| (at, means.best)).min_by_key(|row| row.1)
+        else {
+            return;
+        };
+        let extra = |means: &Means| means.took as f64 / least.max(1) as f64 - 1.0;
+        self.cost += tried().map(|(_, means)| extra(means)).sum::<f64>() * f64::from(self.run);
+        let current = self.best.unwrap_or(0);
+        let near = |means: &Means| means.best as f64 <= Track::AGAIN * least as f64;
+        for (at, means) in self.all.iter_mut().enumerate() {
+            means.tried &= near(means) || at == current;
+        }
+        if round == 0 && self.all.iter().filter(|means| means.tried).count() > 1 {
+            return self.look(1);
+        }
+        let better = (least as f64) < Track::BETTER * self.all[current].best as f64;
+        self.best = Some(if better { quickest } else { current });
+        self.all.iter_mut().for_each(|means| means.tried = true);
+        let rest = Track::REST * std::mem::take(&mut self.cost);
+        self.stage = Stage::Rest((rest as u32).max(Track::LEAST_REST));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use banyan_transport::random::Random;
+
+    use super::*;
+
+    const ALL: [(Needs, f64); 3] =
+        [(Needs::SharedScratch, 10e-6), (Needs::Messages, 12e-6), (Needs::SingleCopy, 30e-6)];
+
+    /// Tracks of some ranks, on which calls by the means take so many nanoseconds, more or less, and not the same at all ranks.
+    struct Ranks {
+        tracks: Vec<Track>,
+        random: Random,
+        /// What all calls took, beside what they had taken by the best means.
+        spent: [f64; 2],
+    }
+
+    impl Ranks {
+        fn new(number: usize, seed: u64) -> Ranks {
+            let tracks = (0..number).map(|_| Track::new(&ALL)).collect();
+            Ranks { tracks, random: Random::new(seed), spent: [0.0; 2] }
+        }
+
+        fn call(&mut self, took: [u64; 3], noise: usize) {
+            let means = self.tracks[0].means();
+            assert!(self.tracks.iter().all(|track| track.means() == means), "ranks choose alike");
+            let at = ALL.iter().position(|row| Some(row.0) == means).unwrap_or(0);
+            let mut due = vec![];
+            for track in &mut self.tracks {
+                let (timed, last) = track.count();
+                let nanos = took[at] + self.random.below(1 + noise * took[at] as usize / 100) as u64;
+                if let Some(means) = timed {
+                    track.all[means].took += nanos;
+                }
+                due.push(last);
+            }
+            self.spent[0] += took[at] as f64;
+            self.spent[1] += *took.iter().min().unwrap() as f64;
+            assert!(due.iter().all(|&last| last == due[0]));
+            if due[0] {
+                let times: Vec<Vec<u64>> = self.tracks.iter().map(Track::times).collect();
+                let sums: Vec<u64> =
+                    (0..times[0].len()).map(|at| times.iter().map(|times| times[at]).sum()).collect();
+                self.tracks.iter_mut().for_each(|track| track.agreed(&sums));
+            }
+        }
+
+        fn calls(&mut self, number: u32, took: [u64; 3], noise: usize) -> f64 {
+            self.spent = [0.0; 2];
+            (0..number).for_each(|_| self.call(took, noise));
+            self.spent[0] / self.spent[1]
+        }
+    }
+
+    /// Whatever the model thinks, the quickest means is found, also once it is another one, and looks take little time.
+    #[test]
+    fn the_quickest_means_is_found_by_all_ranks_alike() {
+        let mut random = Random::new(5);
+        for seed in 0..300 {
+            let mut ranks = Ranks::new(2 + random.below(7), seed);
+            for _ in 0..4 {
+                let mut took = [0; 3].map(|_| 5_000 + random.below(100_000) as u64);
+                let quickest = random.below(3);
+                took[quickest] = took.iter().min().unwrap() * 3 / 4;
+                let slowest = *took.iter().max().unwrap() as f64 / took[quickest] as f64;
+                // Until the next look, which follows the more seldom the more the last one cost.
+                ranks.calls((2_000.0 + 20_000.0 * 3.0 * slowest) as u32, took, 15);
+                let share = ranks.calls(20_000, took, 15);
+                assert_eq!(ranks.tracks[0].best, Some(quickest), "seed {seed}: {took:?}");
+                assert!(share < 1.04, "seed {seed}: {share} times the time of {took:?}");
+            }
+        }
+    }
+
+    /// A means that is not better by more than noise is not taken for another one.
+    #[test]
+    fn what_is_as_quick_is_not_changed() {
+        for seed in 0..100 {
+            let mut ranks = Ranks::new(4, seed);
+            ranks.calls(20_000, [10_000, 10_300, 10_200], 4);
+            assert_eq!(ranks.tracks[0].best, Some(0), "seed {seed}");
+        }
+    }
+
+    /// Before the first look there are calls enough that it does not matter much to a program that ends soon.
+    #[test]
+    fn the_first_look_waits_for_calls_that_it_may_cost() {
+        let track = Track::new(&ALL);
+        // Two means, 0.2 and twice the time of the best longer: for 16 calls each.
+        assert!(matches!(track.stage, Stage::Rest(352)), "{:?}", track.stage);
+        let mut ranks = Ranks::new(2, 1);
+        assert!(ranks.calls(1_000, ALL.map(|row| (1e9 * row.1) as u64), 0) < 1.04);
+        let long = ALL.map(|(needs, seconds)| (needs, 100.0 * seconds));
+        assert_eq!((track.run, Track::new(&long).run), (16, 3));
+    }
+}
