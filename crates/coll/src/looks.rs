@@ -84,7 +84,7 @@ impl Looks {
             let least = means.first().map_or(0.0, |means| means.1);
             let near: Vec<_> = means.into_iter().filter(|means| means.1 <= NEAR * least).collect();
             let matters = least >= LEAST && near.len() > 1;
-            let tracks = matters.then(|| [Track::new(&near), Track::new(&near)]);
+            let tracks = matters.then(|| [0, 1].map(|_| Track::new(&near, topology.ranks)));
             self.known.push(Known { class, root, tracks });
             self.known.len() - 1
         });
@@ -203,9 +203,11 @@ struct Track {
     all: Vec<Means>,
     /// The best by the last look.
     best: Option<usize>,
-    /// Calls in a row by each means in a look.
-    run: u32,
     stage: Stage,
+    /// Calls until the next look, at the end of this stage.
+    left: u32,
+    /// Nanoseconds that the timed calls of a run are expected to take at all ranks together.
+    expected: f64,
     /// Calls, as of the best means, that the present look has cost more than they needed.
     cost: f64,
 }
@@ -214,22 +216,33 @@ struct Track {
 #[derive(Clone, Copy, Debug)]
 struct Means {
     needs: Needs,
-    /// It is tried in this look.
+    /// It has a run in this round.
     tried: bool,
     /// Nanoseconds that the timed calls of its last run took at this rank.
     took: u64,
-    /// Nanoseconds of a run of it at all ranks together, the best one of this look.
+    /// Nanoseconds of a run of it at all ranks together, the best one of the last look.
     best: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// No look before so many calls.
+    /// So many calls are not timed.
     Rest(u32),
-    /// How many runs of each means there were before, the means whose run it is, and how many calls of it there were.
-    Look(u32, usize, u32),
+    /// The means whose run it is, and how many calls of it there were.
+    Run(Round, usize, u32),
     /// The ranks add their times up.
-    Sum(u32),
+    Sum(Round),
+}
+
+/// Runs after which the ranks agree.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Round {
+    /// Of the means in use alone: does it take as long as it should? So many times in a row it did not.
+    Watch(u32),
+    /// Of all means.
+    First,
+    /// Of those that were near to the best, and the one in use.
+    Second,
 }
 
 impl Track {
@@ -240,26 +253,33 @@ impl Track {
     /// Calls between two looks for each that a look has cost: a look takes 1 % of the time.
     const REST: f64 = 100.0;
     /// The same before the first look, by the model.
-    const FIRST_REST: f64 = 10.0;
-    /// The least calls between looks.
+    const FIRST_REST: f64 = 30.0;
+    /// The least calls between looks, and between a look and a watch.
     const LEAST_REST: u32 = 256;
-    /// Runs have so many calls at least and at most, and as many as fit into so many seconds.
-    const RUN: (u32, u32, f64) = (3, 16, 0.5e-3);
+    /// Watches between two looks.
+    const WATCHES: u32 = 8;
+    /// Two watches in a row that find calls to take so many times as long as they should, or as short, are followed by a look.
+    const ALARM: f64 = 1.5;
+    /// The same before the first look, where the model says how long they should take.
+    const FIRST_ALARM: f64 = 2.0;
+    /// Calls in a row by each means in a round: enough that each of some ranks is the root, and takes its turn on a core.
+    const RUN: u32 = 16;
+    /// The first ones of them find what the means before has left, and are not timed.
+    const SETTLE: u32 = 4;
 
-    /// These means take these seconds by the model.
-    fn new(means: &[(Needs, f64)]) -> Track {
+    /// These means take these seconds by the model, on so many ranks.
+    fn new(means: &[(Needs, f64)], ranks: u32) -> Track {
         let least = means[0].1;
-        let (few, many, seconds) = Track::RUN;
-        let run = ((seconds / least) as u32).clamp(few, many);
         let extra: f64 = means.iter().map(|means| means.1 / least - 1.0).sum();
-        let rest = (Track::FIRST_REST * extra * f64::from(run)) as u32;
+        let left = (Track::FIRST_REST * extra * f64::from(Track::RUN)) as u32;
         let all = means.iter().map(|&(needs, _)| Means { needs, tried: true, took: 0, best: 0 }).collect();
-        Track { all, best: None, run, stage: Stage::Rest(rest.max(run)), cost: 0.0 }
+        let expected = 1e9 * least * f64::from((Track::RUN - Track::SETTLE) * ranks);
+        Track { all, best: None, stage: Stage::Rest(Track::RUN), left, expected, cost: 0.0 }
     }
 
     fn means(&self) -> Option<Needs> {
         match self.stage {
-            Stage::Look(_, at, _) => Some(self.all[at].needs),
+            Stage::Run(Round::First | Round::Second, at, _) => Some(self.all[at].needs),
             _ => self.best.map(|best| self.all[best].needs),
         }
     }
@@ -270,22 +290,20 @@ impl Track {
             Stage::Rest(left) => {
                 *left -= 1;
                 if *left == 0 {
-                    self.look(0);
+                    self.go(if self.left == 0 { Round::First } else { Round::Watch(0) });
                 }
                 (None, false)
             }
-            Stage::Look(round, at, calls) => {
+            Stage::Run(round, at, calls) => {
                 let (round, at) = (*round, *at);
                 *calls += 1;
                 if *calls == 1 {
                     self.all[at].took = 0;
                 }
-                // The first ones find what the means before has left.
-                let timed = (*calls > self.run / 3).then_some(at);
-                let over = *calls == self.run;
-                if over {
+                let timed = (*calls > Track::SETTLE).then_some(at);
+                if *calls == Track::RUN {
                     self.stage = match self.next(at + 1) {
-                        Some(next) => Stage::Look(round, next, 0),
+                        Some(next) => Stage::Run(round, next, 0),
                         None => Stage::Sum(round),
                     };
                 }
@@ -302,13 +320,30 @@ impl Track {
 
     /// The mean time of a call by some means at one of so many ranks, by the best run of the last look.
     fn seconds(&self, means: &Means, ranks: u32) -> f64 {
-        let timed = self.run - self.run / 3;
+        let timed = Track::RUN - Track::SETTLE;
         1e-9 * means.best as f64 / f64::from(timed * ranks)
     }
 
-    fn look(&mut self, round: u32) {
-        let first = self.next(0).expect("the best means is tried again");
-        self.stage = Stage::Look(round, first, 0);
+    /// Begins a round.
+    fn go(&mut self, round: Round) {
+        let current = self.best.unwrap_or(0);
+        for (at, means) in self.all.iter_mut().enumerate() {
+            means.tried = match round {
+                Round::Watch(_) => at == current,
+                Round::First => true,
+                Round::Second => means.tried,
+            };
+        }
+        let first = self.next(0).expect("the means in use is tried");
+        self.stage = Stage::Run(round, first, 0);
+    }
+
+    /// Goes on without a look for the rest of the calls, up to the next watch.
+    fn rest(&mut self) {
+        let watch = (self.left / Track::WATCHES).max(Track::LEAST_REST);
+        let next = if self.left < 2 * watch { self.left.max(1) } else { watch };
+        self.left -= next.min(self.left);
+        self.stage = Stage::Rest(next);
     }
 
     /// What the runs of this round took at this rank.
@@ -316,33 +351,53 @@ impl Track {
         self.all.iter().filter(|means| means.tried).map(|means| means.took).collect()
     }
 
-    /// What they took at all ranks together. Those that were near to the best, and the one in use, get another run; then the best is known.
+    /// What they took at all ranks together.
     fn agreed(&mut self, sums: &[u64]) {
         let Stage::Sum(round) = self.stage else { return };
         for (means, &sum) in self.all.iter_mut().filter(|means| means.tried).zip(sums) {
             means.took = sum;
-            means.best = if round == 0 { sum } else { means.best.min(sum) };
+            means.best = if round == Round::Second { means.best.min(sum) } else { sum };
         }
-        let tried = || self.all.iter().enumerate().filter(|(_, means)| means.tried);
-        let Some((quickest, least)) = tried().map(|(at, means)| (at, means.best)).min_by_key(|row| row.1)
-        else {
-            return;
+        match round {
+            Round::Watch(before) => self.watched(before),
+            _ => self.looked(round),
+        }
+    }
+
+    fn watched(&mut self, before: u32) {
+        let took = self.all[self.best.unwrap_or(0)].took as f64;
+        let alarm = match self.best {
+            None => took > Track::FIRST_ALARM * self.expected,
+            Some(_) => took > Track::ALARM * self.expected || took < self.expected / Track::ALARM,
         };
-        let extra = |means: &Means| means.took as f64 / least.max(1) as f64 - 1.0;
-        self.cost += tried().map(|(_, means)| extra(means)).sum::<f64>() * f64::from(self.run);
+        match (alarm, before) {
+            (false, _) => self.rest(),
+            (true, 0) => self.go(Round::Watch(1)),
+            (true, _) => self.go(Round::First),
+        }
+    }
+
+    /// Those that were near to the best, and the one in use, get another run; then the best is known.
+    fn looked(&mut self, round: Round) {
         let current = self.best.unwrap_or(0);
+        let tried = || self.all.iter().enumerate().filter(|(_, means)| means.tried);
+        let best = tried().map(|(at, means)| (at, means.best)).min_by_key(|row| row.1);
+        let (quickest, least) = best.expect("the means in use was tried");
+        let extra = |means: &Means| means.took as f64 / least.max(1) as f64 - 1.0;
+        self.cost += tried().map(|(_, means)| extra(means)).sum::<f64>() * f64::from(Track::RUN);
         let near = |means: &Means| means.best as f64 <= Track::AGAIN * least as f64;
         for (at, means) in self.all.iter_mut().enumerate() {
             means.tried &= near(means) || at == current;
         }
-        if round == 0 && self.all.iter().filter(|means| means.tried).count() > 1 {
-            return self.look(1);
+        if round == Round::First && self.all.iter().filter(|means| means.tried).count() > 1 {
+            return self.go(Round::Second);
         }
         let better = (least as f64) < Track::BETTER * self.all[current].best as f64;
-        self.best = Some(if better { quickest } else { current });
-        self.all.iter_mut().for_each(|means| means.tried = true);
+        let best = if better { quickest } else { current };
+        (self.best, self.expected) = (Some(best), self.all[best].best as f64);
         let rest = Track::REST * std::mem::take(&mut self.cost);
-        self.stage = Stage::Rest((rest as u32).max(Track::LEAST_REST));
+        self.left = (rest as u32).max(Track::LEAST_REST);
+        self.rest();
     }
 }
 
@@ -365,7 +420,7 @@ mod tests {
 
     impl Ranks {
         fn new(number: usize, seed: u64) -> Ranks {
-            let tracks = (0..number).map(|_| Track::new(&ALL)).collect();
+            let tracks = (0..number).map(|_| Track::new(&ALL, number as u32)).collect();
             Ranks { tracks, random: Random::new(seed), spent: [0.0; 2] }
         }
 
@@ -404,7 +459,7 @@ mod tests {
     #[test]
     fn the_quickest_means_is_found_by_all_ranks_alike() {
         let mut random = Random::new(5);
-        for seed in 0..300 {
+        for seed in 0..30 {
             let mut ranks = Ranks::new(2 + random.below(7), seed);
             for _ in 0..4 {
                 let mut took = [0; 3].map(|_| 5_000 + random.below(100_000) as u64);
@@ -423,22 +478,27 @@ mod tests {
     /// A means that is not better by more than noise is not taken for another one.
     #[test]
     fn what_is_as_quick_is_not_changed() {
-        for seed in 0..100 {
+        for seed in 0..50 {
             let mut ranks = Ranks::new(4, seed);
             ranks.calls(20_000, [10_000, 10_300, 10_200], 4);
             assert_eq!(ranks.tracks[0].best, Some(0), "seed {seed}");
         }
     }
 
-    /// Before the first look there are calls enough that it does not matter much to a program that ends soon.
+    /// Before the first look there are calls enough that it does not matter to a program that ends soon, but where calls take much longer than they should.
     #[test]
-    fn the_first_look_waits_for_calls_that_it_may_cost() {
-        let track = Track::new(&ALL);
-        // Two means, 0.2 and twice the time of the best longer: for 16 calls each.
-        assert!(matches!(track.stage, Stage::Rest(352)), "{:?}", track.stage);
+    fn the_first_look_waits_for_calls_that_it_may_cost_unless_there_is_an_alarm() {
+        let expected = ALL.map(|row| (1e9 * row.1) as u64);
         let mut ranks = Ranks::new(2, 1);
-        assert!(ranks.calls(1_000, ALL.map(|row| (1e9 * row.1) as u64), 0) < 1.04);
-        let long = ALL.map(|(needs, seconds)| (needs, 100.0 * seconds));
-        assert_eq!((track.run, Track::new(&long).run), (16, 3));
+        // Two means, 0.2 and twice the time of the best longer: for 16 calls each.
+        assert_eq!(ranks.tracks[0].left, 1_056);
+        assert!(ranks.calls(2_000, expected, 0) < 1.04);
+        assert!(ranks.tracks[0].best.is_some());
+        let mut ranks = Ranks::new(2, 1);
+        ranks.calls(150, [3 * expected[0], expected[1], expected[2]], 0);
+        assert_eq!(ranks.tracks[0].best, Some(1));
+        // It is known as soon that another one has become better.
+        ranks.calls(1_500, [expected[0], 2 * expected[1], expected[2]], 0);
+        assert_eq!(ranks.tracks[0].best, Some(0));
     }
 }

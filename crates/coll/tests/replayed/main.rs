@@ -68,7 +68,8 @@ impl World {
     /// Lets the ranks agree on what they have measured, if they must.
     fn agree(&mut self) {
         let due: Vec<_> = self.plans.iter_mut().map(PlanCache::due).collect();
-        assert!(due.iter().all(|due| due.is_some() == due[0].is_some()), "ranks count alike");
+        let are = due.iter().flatten().count();
+        assert!(are == 0 || are == due.len(), "ranks count alike");
         let Some((first, _)) = &due[0] else { return };
         let all = || due.iter().flatten();
         let sums: Vec<u64> = (0..first.len()).map(|at| all().map(|(times, _)| times[at]).sum()).collect();
@@ -276,7 +277,7 @@ fn calls_that_are_measured_change_their_means_at_all_ranks_alike() {
     let slow = names
         .iter()
         .filter(|row| row.0 != "last_level_cache")
-        .map(|(name, figure)| (name.as_str(), 300.0 * figure));
+        .map(|(name, figure)| (name.as_str(), 30.0 * figure));
     let model = Model::of(&Profile::default().with(slow), 1);
     let mut found = vec![];
     for kind in all_kinds() {
@@ -284,7 +285,7 @@ fn calls_that_are_measured_change_their_means_at_all_ranks_alike() {
             let mut world = World::new(ranks);
             world.tuning.model = model;
             world.plans = world.plans.into_iter().map(PlanCache::measured).collect();
-            let one = Scenario { count: 700, ..Scenario::new(kind, ranks) };
+            let one = Scenario { count: 300, ..Scenario::new(kind, ranks) };
             let all = [
                 one,
                 one,
@@ -293,7 +294,7 @@ fn calls_that_are_measured_change_their_means_at_all_ranks_alike() {
                 Scenario { in_place: true, ..one },
                 Scenario { count: 1, ..one },
             ];
-            for _ in 0..400 {
+            for _ in 0..2_000 {
                 let scenario = all[random.below(all.len() as u64) as usize];
                 world.agree();
                 world.carry_out(&scenario);
@@ -305,7 +306,7 @@ fn calls_that_are_measured_change_their_means_at_all_ranks_alike() {
         }
     }
     println!("{found:?}");
-    assert!(found.len() > 20);
+    assert!(found.len() > 10);
     // More than two operands have an order, and where ranks do not know each other's lengths nothing is measured.
     assert!(found.iter().all(|&(kind, ranks, _)| !kind.size_unknown() && (ranks == 2 || !kind.reduces())));
 }
