@@ -98,19 +98,14 @@ impl PlanCache {
         PlanCache { rank, topology, levels: None, split: 0, epoch, plans, others, looks: None, idle }
     }
 
-    /// The same, where each call is over before this rank begins the next one, and all ranks wait for it: what calls take decides how later ones go.
-    /// The owner asks for [`PlanCache::due`] before each of them.
+    /// The same, where each call is over before this rank begins the next one, and all ranks wait for it: what calls take decides how later ones go,
+    /// and an attempt may be [`Attempt::Due`].
     pub fn measured(mut self) -> PlanCache {
         self.looks = (self.split == 0).then(Looks::default);
         self
     }
 
-    /// What ranks must add up before their next call: the owner tells the sums of all ranks by [`PlanCache::agreed`], before the call that asked.
-    pub fn due(&mut self) -> Option<(Vec<u64>, Due)> {
-        self.looks.as_mut()?.due()
-    }
-
-    /// The sums of what was due.
+    /// The sums over all ranks of what was due.
     pub fn agreed(&mut self, due: Due, sums: &[u64]) {
         if let Some(looks) = &mut self.looks {
             looks.agreed(due, sums);
@@ -180,8 +175,7 @@ impl PlanCache {
     pub fn replayable(&self, signature: Signature, lists: &impl Lists) -> Option<(usize, [Bounds; 2])> {
         let key = signature.key();
         let plan = self.find(key, lists).filter(|plan| plan.compiled.is_some() && self.is_current(plan))?;
-        let due = self.looks.as_ref().is_some_and(Looks::are_due);
-        (!due).then(|| (key.place(Self::PLACES), plan.bounds))
+        Some((key.place(Self::PLACES), plan.bounds))
     }
 
     /// Where the compiled plan for a call is kept that was begun without a signature. It stays there while nothing else is begun.
@@ -197,13 +191,13 @@ impl PlanCache {
         plan.description.is_of(key, lists).then_some(plan)
     }
 
-    /// True if such calls go by the means of this plan now.
+    /// True if such a call goes by the means of this plan now.
     #[inline(always)]
     fn is_current(&self, plan: &Plan) -> bool {
-        plan.looked.is_none_or(|call| self.means(call) == plan.means)
+        let current = |call| self.looks.as_ref().is_some_and(|looks| looks.are_current(call, plan.means));
+        plan.looked.is_none_or(current)
     }
 
-    #[inline(never)]
     fn means(&self, call: Looked) -> Option<Needs> {
         self.looks.as_ref()?.means(call)
     }
@@ -238,6 +232,20 @@ pub enum Attempt {
     Over(Result<(), Box<Fault>>),
     /// It has begun, and would have to wait now.
     Pending(Execution),
+    /// It has not begun: all ranks have to agree before it.
+    Due(Box<Postponed>),
+}
+
+/// A call before which all ranks add up what they have measured, by a collective that they wait for, and hand the sums to
+/// [`PlanCache::agreed`]. Then it is to be begun again.
+#[derive(Debug)]
+pub struct Postponed {
+    /// The call.
+    pub call: Call,
+    /// What this rank has measured.
+    pub times: Vec<u64>,
+    /// To hand on.
+    pub due: Due,
 }
 
 /// Begins a collective; `asked` are the arguments that its call was made of. If its plan is compiled it goes as far as the other
@@ -250,7 +258,13 @@ pub fn begin(
     shared: Option<&mut impl SharedBuffers>,
     keep_polling: &mut impl FnMut(Duration) -> bool,
 ) -> Attempt {
-    let mut execution = prepare(call, asked, plans, tuning);
+    let mut execution = match prepare(call, asked, plans, tuning) {
+        Ok(execution) => execution,
+        Err(call) => match plans.looks.as_mut().and_then(Looks::due) {
+            Some((times, due)) => return Attempt::Due(Box::new(Postponed { call, times, due })),
+            None => unreachable!("something is due"),
+        },
+    };
     match shared.and_then(|shared| execution.0.run(shared, keep_polling)) {
         None => Attempt::Pending(execution),
         Some(result) => {
@@ -261,16 +275,21 @@ pub fn begin(
 }
 
 /// As [`begin`], but nothing is sent or looked at before the first [`Execution::advance`].
+///
+/// # Panics
+/// If calls are [measured](PlanCache::measured): they are to be begun.
 pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning) -> Execution {
-    prepare(call, None, plans, tuning)
+    assert!(plans.looks.is_none(), "a call that is measured is begun");
+    prepare(call, None, plans, tuning).unwrap_or_else(|_| unreachable!("nothing is due without looks"))
 }
 
+/// Gets a call ready. It comes back if ranks must agree before it.
 fn prepare(
     call: Call,
     asked: Option<(Signature, &dyn Lists)>,
     plans: &mut PlanCache,
     tuning: &Tuning,
-) -> Execution {
+) -> Result<Execution, Call> {
     let of_call = CallLists(&call);
     let described = match asked.filter(|_| lasts(&call)) {
         _ if plans.split > 0 => None,
@@ -286,14 +305,19 @@ fn prepare(
             let longest = tuning.model.longest_copied(call.kind, &plans.topology);
             execution.0.shape.longest_copied = longest as u64;
         }
-        if let (None, Some((key, _)), None) = (&plan, described, &execution.0.refused) {
-            plan = Some(plans.work_out(key, &call, &execution.0, tuning));
-        }
     }
     let looked = match &plan {
         Some(plan) => plan.looked,
         None => plans.looked(&execution.0, tuning),
     };
+    if looked.is_some() && plans.looks.as_ref().is_some_and(Looks::are_due) {
+        execution.0.reset();
+        plans.idle.push(execution);
+        return Err(call);
+    }
+    if let (None, Some((key, _)), None) = (&plan, described, &execution.0.refused) {
+        plan = Some(plans.work_out(key, (&call, looked), &execution.0, tuning));
+    }
     match plan {
         Some(plan) if plan.compiled.is_some() => {
             plans.along(&mut execution.0, plan, call.buffers());
@@ -304,7 +328,7 @@ fn prepare(
     if let (Some(looks), Some(call)) = (&mut plans.looks, looked) {
         looks.begin(call);
     }
-    execution
+    Ok(execution)
 }
 
 /// Begins a collective whose plan is [known](PlanCache::replayable) to be at that place, on buffers of the bounds that are kept
@@ -360,8 +384,13 @@ fn ready(idle: &mut Vec<Execution>) -> Execution {
 impl PlanCache {
     /// Chooses how to carry out such calls, and keeps it. `bound` is one of them.
     #[cold]
-    fn work_out(&mut self, key: Key, call: &Call, bound: &ExecutionState, tuning: &Tuning) -> Arc<Plan> {
-        let looked = self.looked(bound, tuning);
+    fn work_out(
+        &mut self,
+        key: Key,
+        (call, looked): (&Call, Option<Looked>),
+        bound: &ExecutionState,
+        tuning: &Tuning,
+    ) -> Arc<Plan> {
         let means = looked.and_then(|call| self.means(call));
         let (algorithm, composition) = self.choose(bound, tuning, means);
         let bases = [&call.send, &call.recv].map(Operand::base);

@@ -20,7 +20,7 @@
 //! # Invariants
 //!
 //! * **Looks.** Of calls that all ranks wait for, and that take long enough, [`PlanCache::measured`] compares on the calls themselves by which
-//!   means they go best. Ranks count these calls alike, and decide by sums of what all of them have measured ([`PlanCache::due`]).
+//!   means they go best. Ranks count these calls alike, and decide by sums of what all of them have measured ([`Postponed`]).
 //! * **Ranks agree.** Shape (but for the rank itself), choice and number of rounds follow from what all ranks know
 //!   alike. What only one rank knows (the layout of its memory, whether the call is in place) changes how that rank
 //!   carries out a step, never which step it is: data that a message cannot use as they lie are packed on the way.
@@ -101,7 +101,7 @@ pub mod verify;
 mod view;
 
 pub use algorithm::{Algorithm, BETWEEN, Case, Cost, Needs, all, of_kind};
-pub use cache::{Attempt, PlanCache, begin, replay, start};
+pub use cache::{Attempt, PlanCache, Postponed, begin, replay, start};
 pub use call::{Call, Kind, Op, Operand, UserOp};
 pub use execute::{Advance, Execution, UserReduction};
 pub use explain::{Candidate, Explanation, parse_question};

@@ -5,7 +5,8 @@
 //! one, in turns; the quickest of them is kept, until there is another look. Which algorithm is the best by a means the model says.
 //!
 //! All ranks must choose alike. They do, as they count the calls of a [class](Class) alike, and add their times up (a small allreduce, by the
-//! owner: [`Looks::due`]) before they decide. So only calls that all ranks wait for take part: a rank in a nonblocking call could not wait for the sum.
+//! owner, before another such call: [`Looks::due`]) before they decide. So only calls that all ranks wait for take part: a rank in a nonblocking call
+//! could not wait for the sum. Nor do short calls, which a program may expect to be over at a rank before others have come to them.
 
 use std::fmt;
 use std::time::Instant;
@@ -37,7 +38,7 @@ struct Known {
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     known: Vec<Known>,
-    /// The track on which ranks must [agree](Looks::due) before their next call.
+    /// The track on which ranks must [agree](Looks::due) before the next call that is looked at.
     due: Option<(usize, usize)>,
     /// The track and the means of the call under way, and when it began, if it is timed.
     began: Option<(usize, usize, usize, Instant)>,
@@ -60,6 +61,9 @@ impl Looked {
 /// Seconds from which on a call takes part: what it takes to read a clock twice should not matter to it.
 const LEAST: f64 = 1e-6;
 
+/// Bytes (of a block, where there are blocks) from which on a call takes part.
+const LEAST_BYTES: f64 = 8192.0;
+
 /// How much slower than the best means another one may be by the model to be tried. Where cores are as far from each other as they can be, what goes
 /// over the shared scratch takes four times as long as the model thinks of near ones.
 const NEAR: f64 = 4.0;
@@ -73,7 +77,7 @@ impl Looks {
         commutative: bool,
         (tuning, topology): (&Tuning, &Topology),
     ) -> Option<Looked> {
-        let case = case.filter(|case| case.bytes >= 1.0)?;
+        let case = case.filter(|case| case.bytes >= LEAST_BYTES)?;
         // Of more than two operands each order has bits of its own in its sums.
         if kind.combines(topology.ranks) && (topology.ranks > 2 || !case.plain) || topology.ranks < 2 {
             return None;
@@ -138,13 +142,18 @@ impl Looks {
         all
     }
 
-    /// True if ranks must agree before their next call.
-    #[inline(always)]
+    /// True if ranks must agree before the next call.
     pub(crate) fn are_due(&self) -> bool {
         self.due.is_some()
     }
 
-    /// What this rank has measured, if ranks must agree before their next call: their sum is to be told to all by [`Looks::agreed`].
+    /// True if the next call goes by these means, and ranks need not agree before it.
+    #[inline(never)]
+    pub(crate) fn are_current(&self, call: Looked, means: Option<Needs>) -> bool {
+        self.due.is_none() && self.means(call) == means
+    }
+
+    /// What this rank has measured, if ranks must agree before the next call that is looked at: the sums of all are to be told by [`Looks::agreed`].
     pub(crate) fn due(&mut self) -> Option<(Vec<u64>, Due)> {
         let (class, index) = self.due.take()?;
         let track = &self.known[class].tracks.as_ref()?[index];
@@ -246,16 +255,16 @@ enum Round {
 }
 
 impl Track {
-    /// Of those that are within this of the best are tried twice.
-    const AGAIN: f64 = 1.3;
-    /// By how much better than the one in use another means must be.
-    const BETTER: f64 = 0.93;
-    /// Calls between two looks for each that a look has cost: a look takes 1 % of the time.
-    const REST: f64 = 100.0;
-    /// The same before the first look, by the model.
-    const FIRST_REST: f64 = 30.0;
+    /// What takes this much longer than the best is not tried twice.
+    const HOPELESS: f64 = 1.3;
+    /// Another means takes the place of the one in use if its time is at most this part of that one's.
+    const MARGIN: f64 = 0.92;
+    /// What looks may cost, as a part of the time of all calls.
+    const PRICE: f64 = 0.01;
+    /// What the first one may cost by the model, as a part of the time of the calls before it.
+    const FIRST_PRICE: f64 = 0.03;
     /// The least calls between looks, and between a look and a watch.
-    const LEAST_REST: u32 = 256;
+    const BETWEEN: u32 = 256;
     /// Watches between two looks.
     const WATCHES: u32 = 8;
     /// Two watches in a row that find calls to take so many times as long as they should, or as short, are followed by a look.
@@ -271,7 +280,7 @@ impl Track {
     fn new(means: &[(Needs, f64)], ranks: u32) -> Track {
         let least = means[0].1;
         let extra: f64 = means.iter().map(|means| means.1 / least - 1.0).sum();
-        let left = (Track::FIRST_REST * extra * f64::from(Track::RUN)) as u32;
+        let left = (extra * f64::from(Track::RUN) / Track::FIRST_PRICE) as u32;
         let all = means.iter().map(|&(needs, _)| Means { needs, tried: true, took: 0, best: 0 }).collect();
         let expected = 1e9 * least * f64::from((Track::RUN - Track::SETTLE) * ranks);
         Track { all, best: None, stage: Stage::Rest(Track::RUN), left, expected, cost: 0.0 }
@@ -340,7 +349,7 @@ impl Track {
 
     /// Goes on without a look for the rest of the calls, up to the next watch.
     fn rest(&mut self) {
-        let watch = (self.left / Track::WATCHES).max(Track::LEAST_REST);
+        let watch = (self.left / Track::WATCHES).max(Track::BETWEEN);
         let next = if self.left < 2 * watch { self.left.max(1) } else { watch };
         self.left -= next.min(self.left);
         self.stage = Stage::Rest(next);
@@ -385,18 +394,18 @@ impl Track {
         let (quickest, least) = best.expect("the means in use was tried");
         let extra = |means: &Means| means.took as f64 / least.max(1) as f64 - 1.0;
         self.cost += tried().map(|(_, means)| extra(means)).sum::<f64>() * f64::from(Track::RUN);
-        let near = |means: &Means| means.best as f64 <= Track::AGAIN * least as f64;
+        let near = |means: &Means| means.best as f64 <= Track::HOPELESS * least as f64;
         for (at, means) in self.all.iter_mut().enumerate() {
             means.tried &= near(means) || at == current;
         }
         if round == Round::First && self.all.iter().filter(|means| means.tried).count() > 1 {
             return self.go(Round::Second);
         }
-        let better = (least as f64) < Track::BETTER * self.all[current].best as f64;
+        let better = (least as f64) < Track::MARGIN * self.all[current].best as f64;
         let best = if better { quickest } else { current };
         (self.best, self.expected) = (Some(best), self.all[best].best as f64);
-        let rest = Track::REST * std::mem::take(&mut self.cost);
-        self.left = (rest as u32).max(Track::LEAST_REST);
+        let rest = std::mem::take(&mut self.cost) / Track::PRICE;
+        self.left = (rest as u32).max(Track::BETWEEN);
         self.rest();
     }
 }
@@ -491,7 +500,7 @@ mod tests {
         let expected = ALL.map(|row| (1e9 * row.1) as u64);
         let mut ranks = Ranks::new(2, 1);
         // Two means, 0.2 and twice the time of the best longer: for 16 calls each.
-        assert_eq!(ranks.tracks[0].left, 1_056);
+        assert_eq!(ranks.tracks[0].left, 1_173);
         assert!(ranks.calls(2_000, expected, 0) < 1.04);
         assert!(ranks.tracks[0].best.is_some());
         let mut ranks = Ranks::new(2, 1);

@@ -124,6 +124,7 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
                     started.push(execution);
                     None
                 }
+                Attempt::Due(_) => unreachable!("nothing is measured"),
             });
         }
         executions.push(started);

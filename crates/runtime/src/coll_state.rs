@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use banyan_coll::{
     self as coll, Attempt, Call, Difference, Execution, Kind, Ledger, Lists, Op, Operand, PlanCache,
-    Signature,
+    Postponed, Signature,
 };
 use banyan_datatype::op::Builtin;
 use banyan_memory::{Bounds, Buffer, HeapBuffer};
@@ -227,24 +227,25 @@ impl CollState {
             Some(&index) => index,
             None => self.enter(&mut engine),
         };
-        if let Some((times, due)) = engine.colls.sequences.at(index).plans.due() {
-            drop(engine);
-            let sums = self.sums(times)?;
-            engine = self.rt.engine_lock.enter();
-            engine.colls.sequences.at(index).plans.agreed(due, &sums);
-        }
         let mut spins = engine.policy.spins(waits, self.rt.engine_lock.is_multi_threaded());
         let CollSequence { plans, .. } = engine.colls.sequences.at(index);
         let mut shared = self.shared();
         let attempt = coll::begin(call, signature, plans, self.tuning(), shared.as_mut(), &mut |pause| {
             spins.spend(pause)
         });
+        if let Attempt::Due(postponed) = attempt {
+            drop(engine);
+            let Postponed { call, times, due } = *postponed;
+            let sums = self.sums(&times)?;
+            self.rt.engine_lock.enter().colls.sequences.at(index).plans.agreed(due, &sums);
+            return self.launch(call, signature, waits);
+        }
         self.attempted(&mut engine, attempt, &mut spins).map_err(|error| *error)
     }
 
-    /// Sums over all ranks.
+    /// Sums over all ranks: a collective of its own.
     #[cold]
-    fn sums(self: &Arc<Self>, mine: Vec<u64>) -> Result<Vec<u64>> {
+    fn sums(self: &Arc<Self>, mine: &[u64]) -> Result<Vec<u64>> {
         /// MPI_UINT64_T in the ABI.
         const MPI_UINT64_T: u16 = 0x259;
         let memory = HeapBuffer::copy_of(&mine.iter().flat_map(|one| one.to_ne_bytes()).collect::<Vec<u8>>());
@@ -331,6 +332,7 @@ impl CollState {
                 let (colls, net) = engine.colls();
                 colls.start(self, execution, spins, net).map_err(Box::new)
             }
+            Attempt::Due(_) => unreachable!("a call is due to begin before it is attempted"),
         }
     }
 

@@ -199,7 +199,7 @@ impl Scenario {
         let reach = blocks.iter().map(|(len, at)| len + at).max().unwrap_or(0);
         let bytes = reach * self.ty.numbers() * self.ty.width();
         // With room around it, where a wrong call would write.
-        let fill = [0xee; 1 << 15];
+        let fill = [0xee; 1 << 17];
         let whole = match self.device {
             true => SimulatedDevice::new(fill.len(), 1).alloc(fill.len()),
             false => HeapBuffer::zeroed(fill.len()),
