@@ -260,10 +260,7 @@ pub fn begin(
 ) -> Attempt {
     let mut execution = match prepare(call, asked, plans, tuning) {
         Ok(execution) => execution,
-        Err(call) => match plans.looks.as_mut().and_then(Looks::due) {
-            Some((times, due)) => return Attempt::Due(Box::new(Postponed { call, times, due })),
-            None => unreachable!("something is due"),
-        },
+        Err(postponed) => return Attempt::Due(postponed),
     };
     match shared.and_then(|shared| execution.0.run(shared, keep_polling)) {
         None => Attempt::Pending(execution),
@@ -283,13 +280,13 @@ pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning) -> Execution {
     prepare(call, None, plans, tuning).unwrap_or_else(|_| unreachable!("nothing is due without looks"))
 }
 
-/// Gets a call ready. It comes back if ranks must agree before it.
+/// Gets a call ready, unless ranks must agree before it.
 fn prepare(
     call: Call,
     asked: Option<(Signature, &dyn Lists)>,
     plans: &mut PlanCache,
     tuning: &Tuning,
-) -> Result<Execution, Call> {
+) -> Result<Execution, Box<Postponed>> {
     let of_call = CallLists(&call);
     let described = match asked.filter(|_| lasts(&call)) {
         _ if plans.split > 0 => None,
@@ -310,10 +307,12 @@ fn prepare(
         Some(plan) => plan.looked,
         None => plans.looked(&execution.0, tuning),
     };
-    if looked.is_some() && plans.looks.as_ref().is_some_and(Looks::are_due) {
+    if looked.is_some()
+        && let Some((times, due)) = plans.looks.as_mut().and_then(Looks::due)
+    {
         execution.0.reset();
         plans.idle.push(execution);
-        return Err(call);
+        return Err(Box::new(Postponed { call, times, due }));
     }
     if let (None, Some((key, _)), None) = (&plan, described, &execution.0.refused) {
         plan = Some(plans.work_out(key, (&call, looked), &execution.0, tuning));

@@ -142,11 +142,6 @@ impl Looks {
         all
     }
 
-    /// True if ranks must agree before the next call.
-    pub(crate) fn are_due(&self) -> bool {
-        self.due.is_some()
-    }
-
     /// True if the next call goes by these means, and ranks need not agree before it.
     #[inline(never)]
     pub(crate) fn are_current(&self, call: Looked, means: Option<Needs>) -> bool {
