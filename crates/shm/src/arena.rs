@@ -50,8 +50,8 @@ pub struct Arena {
     /// Local index of each rank of the communicator.
     peers: Box<[u32]>,
     wake_conditions: Arc<WakeConditions>,
-    /// What was seen last was in no small cell.
-    large_last: AtomicBool,
+    /// What each rank published last, of what was seen, was in no small cell.
+    large_last: Box<[AtomicBool]>,
     /// Copies of exposed ranges of this rank that lie in the segment, with their sequence numbers, untagged.
     copies: Mutex<Vec<(u64, Remote)>>,
 }
@@ -277,21 +277,22 @@ impl Arena {
     }
 
     /// What `rank` (maybe this one) published under `seq`; `None` if it has not yet, and unless it is to be seen `at_once`, at the first look, too, where
-    /// it has published what is longer or shorter than what was seen last. To be called only before this rank acknowledges `seq`.
+    /// it has published what is longer or shorter than what was seen of it last. To be called only before this rank acknowledges `seq`.
     #[inline(always)]
     pub fn poll(&self, rank: u32, seq: u64, at_once: bool) -> Option<Published> {
         let [small, large] = self.layout.cells(rank, seq);
         // Acquire, with the Release in `mark_published`: length and bytes are there too.
         let published = |cell: usize| self.word(cell).load(Ordering::Acquire) == seq;
         let unpublished = &self.wake_conditions.unpublished[rank as usize];
-        // Ranks mostly publish alike, and each look takes a cache line and a page: where a rank looks once in a turn, one more costs 3 %.
-        let likely = self.large_last.load(Ordering::Relaxed);
+        // A rank mostly publishes what is as long as before, and each look takes a cache line and a page: where a rank looks once in a turn, one more costs 3 %.
+        let large_last = &self.large_last[rank as usize];
+        let likely = large_last.load(Ordering::Relaxed);
         let is_large = if published(if likely { large } else { small }) {
             likely
         } else if (at_once || unpublished.load(Ordering::Relaxed) == seq)
             && published(if likely { small } else { large })
         {
-            self.large_last.store(!likely, Ordering::Relaxed);
+            large_last.store(!likely, Ordering::Relaxed);
             !likely
         } else {
             self.wake_conditions.note(unpublished, seq);
@@ -623,7 +624,7 @@ pub(crate) fn open(attachment: &Arc<Attachment>, at: u64, me: u32, peers: &[u32]
         inline_bytes: arena_inline(ranks),
         peers: peers.into(),
         wake_conditions,
-        large_last: AtomicBool::new(false),
+        large_last: peers.iter().map(|_| AtomicBool::new(false)).collect(),
         copies: Mutex::default(),
     }
 }

@@ -57,6 +57,22 @@ fn publications_are_seen_by_sequence_number() {
     assert_eq!((seen.len(), &seen[100..104]), (4104, &b"data"[..]));
 }
 
+/// A rank that publishes as much as before is seen at the first look, whatever others publish: where ranks take turns on a core a second look is a turn
+/// later.
+#[test]
+fn each_rank_is_looked_for_where_it_published_last() {
+    let all = fresh(3, SingleCopy::Auto);
+    let views = arenas(&all, all[0].arena_alloc(3).expect("room"));
+    for seq in 1..=8 {
+        views[1].publish(seq, &HeapBuffer::copy_of(b"few"));
+        views[2].publish(seq, &HeapBuffer::copy_of(&[7; 100]));
+        let seen = [1, 2].map(|rank| views[0].poll(rank, seq, false).is_some());
+        assert_eq!(seen, [true, seq > 1], "{seq}");
+        assert!(views[0].poll(2, seq, false).is_some(), "at the second look");
+        views.iter().for_each(|view| view.ack(seq));
+    }
+}
+
 #[test]
 fn exposed_ranges_are_read_in_parts() {
     for copy in [SingleCopy::Auto, SingleCopy::Syscall, SingleCopy::Off] {
