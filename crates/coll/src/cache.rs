@@ -344,14 +344,14 @@ pub fn replay(
     let plan = plans.get(place)?.as_ref()?;
     let compiled = plan.compiled.as_ref()?;
     let mut cursor = Cursor::new(epoch.next(compiled));
-    let mut looks = looks.as_mut().filter(|_| plan.looked.is_some());
-    if let (Some(looks), Some(call)) = (&mut looks, plan.looked) {
-        looks.begin(call);
+    let mut looked = looks.as_mut().zip(plan.looked);
+    if let Some((looks, call)) = &mut looked {
+        looks.begin(*call);
     }
     Some(match cursor.run(plan, compiled, (&buffers[0], &buffers[1]), shared, keep_polling) {
         Some(result) => {
             epoch.learn(&cursor.seqs);
-            if let Some(looks) = looks {
+            if let Some((looks, _)) = looked {
                 looks.end();
             }
             Attempt::Over(result)

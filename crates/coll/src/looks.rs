@@ -39,9 +39,9 @@ struct Known {
 pub(crate) struct Looks {
     known: Vec<Known>,
     /// The track on which ranks must [agree](Looks::due) before the next call that is looked at.
-    due: Option<(usize, usize)>,
+    due: Option<Due>,
     /// The track and the means of the call under way, and when it began, if it is timed.
-    began: Option<(usize, usize, usize, Instant)>,
+    began: Option<(Due, usize, Instant)>,
 }
 
 /// What [`Looks`] know a call by.
@@ -107,22 +107,27 @@ impl Looks {
         let known = &mut self.known[class];
         let index = usize::from(known.root == root);
         known.root = root;
-        let Some(tracks) = &mut known.tracks else { return };
-        let (timed, last) = tracks[index].count();
+        let at = Due { class, index };
+        let Some(track) = self.track(at) else { return };
+        let (timed, last) = track.count();
         if last {
-            self.due = Some((class, index));
+            self.due = Some(at);
         }
-        self.began = timed.map(|means| (class, index, means, Instant::now()));
+        self.began = timed.map(|means| (at, means, Instant::now()));
     }
 
     /// The call that was begun last is over.
     #[inline(never)]
     pub(crate) fn end(&mut self) {
-        if let Some((class, index, means, began)) = self.began.take()
-            && let Some(tracks) = &mut self.known[class].tracks
+        if let Some((at, means, began)) = self.began.take()
+            && let Some(track) = self.track(at)
         {
-            tracks[index].all[means].took += began.elapsed().as_nanos() as u64;
+            track.all[means].took += began.elapsed().as_nanos() as u64;
         }
+    }
+
+    fn track(&mut self, Due { class, index }: Due) -> Option<&mut Track> {
+        self.known[class].tracks.as_mut().map(|tracks| &mut tracks[index])
     }
 
     /// What looks have found, among so many ranks.
@@ -150,15 +155,14 @@ impl Looks {
 
     /// What this rank has measured, if ranks must agree before the next call that is looked at: the sums of all are to be told by [`Looks::agreed`].
     pub(crate) fn due(&mut self) -> Option<(Vec<u64>, Due)> {
-        let (class, index) = self.due.take()?;
-        let track = &self.known[class].tracks.as_ref()?[index];
-        Some((track.times(), Due { class, index }))
+        let at = self.due.take()?;
+        Some((self.track(at)?.times(), at))
     }
 
     /// The sums of what all ranks have measured.
     pub(crate) fn agreed(&mut self, due: Due, sums: &[u64]) {
-        if let Some(tracks) = &mut self.known[due.class].tracks {
-            tracks[due.index].agreed(sums);
+        if let Some(track) = self.track(due) {
+            track.agreed(sums);
         }
     }
 }
@@ -193,7 +197,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// On which calls ranks agree.
+/// On which calls ranks agree: a track, by its class and its place there.
 #[derive(Clone, Copy, Debug)]
 pub struct Due {
     class: usize,

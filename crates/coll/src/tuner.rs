@@ -69,16 +69,16 @@ impl Tuning {
         commutative: bool,
         topology: &Topology,
     ) -> &'static Algorithm {
-        let fits = |row: &Algorithm| unfit(row, case, commutative, topology).is_none();
-        if let Some(forced) = self.overrides.of(kind).filter(|row| fits(row)) {
+        let mut rows = fitting(kind, case, commutative, topology);
+        let forced = self.overrides.of(kind);
+        if let Some(forced) = forced.filter(|row| unfit(row, case, commutative, topology).is_none()) {
             return forced;
         }
         let assumed = case.unwrap_or(assumed_case(topology));
-        let first = of_kind(kind).find(|row| fits(row));
-        if assumed.bytes == 0.0 && kind != Kind::Barrier {
-            return first.expect("every collective has an algorithm that does for all cases");
-        }
-        let best = self.cheapest(of_kind(kind).filter(|row| fits(row)), &assumed, topology);
+        let best = match assumed.bytes == 0.0 && kind != Kind::Barrier {
+            true => rows.next(),
+            false => self.cheapest(rows, &assumed, topology),
+        };
         best.expect("every collective has an algorithm that does for all cases")
     }
 
@@ -89,10 +89,8 @@ impl Tuning {
         (kind, case, commutative): (Kind, Option<Case>, bool),
         topology: &Topology,
     ) -> &'static Algorithm {
-        let fits = |row: &&'static Algorithm| {
-            Some(row.needs) == means && unfit(row, case, commutative, topology).is_none()
-        };
-        let best = case.and_then(|case| self.cheapest(of_kind(kind).filter(fits), &case, topology));
+        let rows = fitting(kind, case, commutative, topology).filter(|row| Some(row.needs) == means);
+        let best = case.and_then(|case| self.cheapest(rows, &case, topology));
         best.unwrap_or_else(|| self.choose(kind, case, commutative, topology))
     }
 
@@ -105,13 +103,12 @@ impl Tuning {
         commutative: bool,
         topology: &Topology,
     ) -> Vec<(Needs, f64)> {
-        let fits = |row: &&'static Algorithm| unfit(row, Some(case), commutative, topology).is_none();
         let mut all: Vec<(Needs, f64)> = vec![];
         let open = self.overrides.allow_looks(kind) && self.staged.is_none() && topology.shared.is_some();
         if !open || !topology.one_node() {
             return all;
         }
-        for row in of_kind(kind).filter(fits) {
+        for row in fitting(kind, Some(case), commutative, topology) {
             let time = self.predict(row, &case, topology);
             match all.iter_mut().find(|means| means.0 == row.needs) {
                 Some(means) => means.1 = means.1.min(time),
@@ -186,6 +183,16 @@ const ASSUMED_BYTES: u64 = 64;
 
 /// No element that an operation of MPI's own combines has more bytes.
 const LARGEST_ELEMENT: u64 = 64;
+
+/// The algorithms of a collective that can be used.
+fn fitting(
+    kind: Kind,
+    case: Option<Case>,
+    commutative: bool,
+    topology: &Topology,
+) -> impl Iterator<Item = &'static Algorithm> {
+    of_kind(kind).filter(move |row| unfit(row, case, commutative, topology).is_none())
+}
 
 /// Why an algorithm cannot be used; `None` if it can.
 pub(crate) fn unfit(

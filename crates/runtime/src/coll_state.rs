@@ -223,11 +223,11 @@ impl CollState {
         waits: bool,
     ) -> Result<Option<CollId>> {
         let mut engine = self.rt.engine_lock.enter();
+        let mut spins = engine.policy.spins(waits, self.rt.engine_lock.is_multi_threaded());
         let index = match self.sequence.get() {
             Some(&index) => index,
             None => self.enter(&mut engine),
         };
-        let mut spins = engine.policy.spins(waits, self.rt.engine_lock.is_multi_threaded());
         let CollSequence { plans, .. } = engine.colls.sequences.at(index);
         let mut shared = self.shared();
         let attempt = coll::begin(call, signature, plans, self.tuning(), shared.as_mut(), &mut |pause| {
