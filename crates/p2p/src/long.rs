@@ -12,6 +12,7 @@ use crate::misbehaved::Misbehaved;
 use crate::p2p::P2p;
 use crate::peers::{Link, RtsOwner};
 use crate::request::{Matched, Reply};
+use crate::sink::source_and_tag;
 use crate::types::{Choice, Known};
 use crate::ways::{self, Arrived, CLASSES, Found, Preference, SAMPLE, Traffic, Way, Ways};
 use crate::wire::{self, Cause, Kind, Offer, Rts};
@@ -30,6 +31,8 @@ pub(crate) struct LongMessages {
     pub(crate) sent: u16,
     /// Such announcements that came from the peer.
     pub(crate) seen: u16,
+    /// Receives that waited when the last one came.
+    expected: u32,
     /// Classes of messages both ways for which the peer chooses, as bits.
     led: u16,
     ways: Ways,
@@ -43,8 +46,10 @@ struct Announced {
     /// Id of the send.
     sender: u64,
     traffic: Traffic,
-    /// When it came, ns, if that is of use.
+    /// When it came, ns, if that is of use; 0 if its receive waited already when the one before it came, so that all time since counts.
     at: Option<u64>,
+    /// A receive for the next one waited when it came.
+    followed: bool,
     /// All of its message is there.
     over: bool,
 }
@@ -63,12 +68,13 @@ pub(crate) struct Chosen {
 impl LongMessages {
     /// Of a peer of whose messages this is known.
     fn new(known: &[(KnownWay, Found)]) -> Self {
-        let last = Announced { sender: 0, traffic: Traffic::OneWay, at: None, over: true };
+        let last = Announced { sender: 0, traffic: Traffic::OneWay, at: None, followed: false, over: true };
         let ways = Ways::new(known);
         Self {
             told: std::array::from_fn(|class| ways.first(class)),
             sent: 0,
             seen: 0,
+            expected: 0,
             led: 0,
             ways,
             last,
@@ -168,7 +174,7 @@ impl P2p {
     }
 
     /// An RTS has arrived.
-    pub(crate) fn note_announced(&mut self, peer: Peer, rts: &mut Rts) {
+    pub(crate) fn note_announced(&mut self, peer: Peer, head: &Head, rts: &mut Rts) {
         if !matches!(rts.offer, Offer::Choice(_)) || ways::class(rts.total).is_none() {
             return;
         }
@@ -176,9 +182,14 @@ impl P2p {
         let sending = link.announced > 0 || !link.granted.is_empty();
         let long = link.long(&self.known);
         // Messages go both ways at once if the peer has not seen the last announcement of this process, or its message is not over.
+        // By the ring a message is announced when those before it are there, although several are under way.
+        let posted = &self.contexts.at(head.ctx).side(head.class).posted;
+        let followed = posted.several_from(source_and_tag(peer, head).0);
+        // Not all between two samples were announced.
+        let follows = long.last.followed && !matches!(rts.offer, Offer::Choice(Cause::Sample));
         let traffic = match sending || rts.seen != long.sent {
             true => Traffic::BothWays,
-            false if long.last.over => Traffic::OneWay,
+            false if long.last.over && !follows && !followed => Traffic::OneWay,
             false => Traffic::Window,
         };
         let measured = match traffic {
@@ -188,9 +199,11 @@ impl P2p {
             Traffic::OneWay => long.ways.is_looking(rts.total) || long.seen.is_multiple_of(MEASURED),
         };
         let at = measured.then(|| self.choice.now());
+        long.expected = posted.len() as u32;
         long.seen = long.seen.wrapping_add(1);
         rts.number = long.seen as u8;
-        long.last = Announced { sender: rts.id, traffic, at, over: false };
+        let at = at.map(|now| if follows { 0 } else { now });
+        long.last = Announced { sender: rts.id, traffic, at, followed, over: false };
     }
 
     /// A receive is matched with an RTS, of which `fragments` are here.
@@ -235,6 +248,7 @@ impl P2p {
         long.last.over |= message.sender == long.last.sender;
         let looking = long.ways.is_looking(message.total);
         let under_way = u32::from((long.seen as u8).wrapping_sub(chosen.number)) + 1;
+        let under_way = under_way.max(long.expected);
         let traffic = long.ways.traffic(class, chosen.traffic, chosen.cause);
         let of = (class, chosen.way, traffic);
         let time = match ready {
@@ -248,7 +262,7 @@ impl P2p {
         let told = long.ways.over(&arrived, leads, long.flow.window);
         if !looking && long.ways.is_looking(message.total) {
             // Those that are under way are measured from here on.
-            long.flow = Flow::new(of, clock());
+            long.flow.restart(of, clock());
         }
         link.note_copies(class);
         if let Some((class, preference @ Preference { way, looking })) = told {

@@ -215,6 +215,10 @@ struct Receive {
 }
 
 impl Receive {
+    fn is_from(&self, src: u32) -> bool {
+        self.src == src || !matches!(self.pattern as usize, EXACT | SOURCE)
+    }
+
     #[inline]
     fn fits(&self, src: u32, tag: u64) -> bool {
         match self.pattern as usize {
@@ -231,9 +235,19 @@ impl Posted {
         Self { entries: Entries::new(), patterns: [0; 4], number: 0, indexed: false }
     }
 
-    #[cfg(test)]
-    fn len(&self) -> usize {
+    /// Their number.
+    pub(crate) fn len(&self) -> usize {
         self.entries.len
+    }
+
+    /// True if, of those posted first, more than one would take a message of `src`, whatever its tag.
+    pub(crate) fn several_from(&self, src: u32) -> bool {
+        let mut more = 2;
+        let mut is_second = |receive: &Receive| {
+            more -= u32::from(receive.is_from(src));
+            more == 0
+        };
+        self.entries.scan(&mut is_second).is_some_and(|at| at != NONE)
     }
 
     /// Posts receive `id`; gives its entry, for [`Posted::remove`].
@@ -461,6 +475,8 @@ mod tests {
                     }
                 }
                 assert_eq!(posted.len(), plain.len());
+                let of_first = plain.iter().take(SCAN).filter(|entry| entry.0.is_none_or(|src| src == 1));
+                assert_eq!(posted.several_from(1), of_first.count() > 1, "seed {seed}: {plain:?}");
             }
             assert!(posted.ids().eq(plain.iter().map(|p| p.2)));
         }

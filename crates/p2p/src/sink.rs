@@ -245,7 +245,7 @@ impl P2p {
         if rts.starved {
             self.relieve(peer);
         }
-        self.note_announced(peer, &mut rts);
+        self.note_announced(peer, head, &mut rts);
         if let Some(id) = match_posted(&mut self.contexts, peer, head) {
             let open_rts = OpenRts { sender: rts.id, owner: RtsOwner::Receive(id) };
             self.peers.at(peer, &mut self.credit_pool).open_rts = Some(open_rts);

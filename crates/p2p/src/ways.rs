@@ -66,8 +66,8 @@ pub(crate) const MARGIN: f64 = 0.92;
 /// Where messages could go whole in one frame: to announce them, as single copies need it, takes a good part of what they take in frames, and of
 /// what they take by single copies a part that is over when times begin.
 const MARGIN_WHOLE: f64 = 0.6;
-/// In the first look a way takes another one's place at once, and not at the second time, if its time is at most this part of that
-/// one's.
+/// A way that is measured for the first time takes another one's place at once, and not at the second time, if its time is at most this part of
+/// that one's; also before all of its times are there, as noise makes none of them shorter.
 const CLEARLY: f64 = 0.75;
 /// A way is not tried further if more than half of its times are there, all this much longer than those of the way that is taken.
 const HOPELESS: f64 = 1.5;
@@ -151,7 +151,7 @@ pub(crate) fn pace(class: usize, traffic: Traffic, window: u32) -> Pace {
         Traffic::BothWays => warm.max(4),
         Traffic::OneWay | Traffic::Window => (most / 2).clamp(4, 16),
     };
-    let stretches = if traffic == Traffic::BothWays { 5 } else { 1 };
+    let stretches = if traffic == Traffic::BothWays { 5 } else { 2 };
     Pace { stretch, warm, patience: 8 + warm + stretches * stretch }
 }
 
@@ -239,6 +239,8 @@ struct Look {
     later: u8,
     /// Ways that this look compares, as bits.
     compares: u8,
+    /// It is the first one, or the first one of what only the profile knows.
+    first: bool,
     /// Messages that took the way that is tried.
     messages: u32,
     samples: [f64; MOST_TRIES],
@@ -493,10 +495,18 @@ impl Cell {
             look.count += 1;
         }
         let taken = self.times[self.way as usize].filter(|_| look.trying != self.way);
-        let hopeless = look.count > self.effort.tries / 2
-            && taken
-                .is_some_and(|taken| look.samples[..look.count].iter().all(|&time| time > HOPELESS * taken));
-        if look.count == self.effort.tries || look.messages >= patience || hopeless {
+        let samples = &look.samples[..look.count];
+        let all = |is: &dyn Fn(f64, f64) -> bool| {
+            taken.is_some_and(|taken| samples.iter().all(|&time| is(time, taken)))
+        };
+        let hopeless = samples.len() > self.effort.tries / 2 && all(&|time, taken| time > HOPELESS * taken);
+        let clear = look.first && samples.len() >= 2 && all(&|time, taken| time < CLEARLY * taken);
+        if clear {
+            // Of those the profile still says something.
+            let left = look.later & self.expected;
+            (look.compares, look.later) = (look.compares & !left, look.later & !left);
+        }
+        if look.count == self.effort.tries || look.messages >= patience || hopeless || clear {
             self.tried(possible);
         }
     }
@@ -529,29 +539,36 @@ impl Cell {
         let later = match others & Way::ALL.into_iter().filter(unknown).map(bit).sum::<u8>() {
             _ if self.promising => others & bit(self.compared),
             0 => {
-                let turn = (1..=WAYS).map(|next| Way::ALL[(self.compared as usize + next) % WAYS]);
-                // Of those that only the profile speaks of the most promising one comes first; but before single copies how else frames may be
-                // copied where there are several, as that depends on what is in the caches, of which the profile knows nothing.
-                let expected = |way: &Way| match self.time(*way).filter(|_| self.is_expected(*way)) {
-                    Some(_) if self.effort.several && way.in_frames() && self.way.in_frames() => 0.0,
-                    time => time.unwrap_or(f64::INFINITY),
+                // Of several messages how else frames may be copied is looked at beside single copies: that depends on what is in the caches, of which
+                // the profile knows nothing.
+                let beside = |way: &Way| {
+                    let frames = way.in_frames() && self.way.in_frames();
+                    self.effort.several && frames && self.is_expected(*way)
                 };
+                let beside: u8 = Way::ALL.into_iter().filter(beside).map(bit).sum::<u8>() & others;
+                let alone = if others == beside { others } else { others & !beside };
+                let turn = (1..=WAYS).map(|next| Way::ALL[(self.compared as usize + next) % WAYS]);
+                // Of those that only the profile speaks of the most promising one comes first.
+                let expected =
+                    |way: &Way| self.time(*way).filter(|_| self.is_expected(*way)).unwrap_or(f64::INFINITY);
                 let next = turn
                     .into_iter()
-                    .filter(|way| others & bit(*way) != 0)
+                    .filter(|way| alone & bit(*way) != 0)
                     .min_by(|a, b| expected(a).total_cmp(&expected(b)));
                 self.compared = next.unwrap_or(self.way);
-                others & bit(self.compared)
+                others & bit(self.compared) | beside
             }
             unknown => match unknown & !self.hopeless {
                 0 => unknown,
                 hopeful => hopeful,
             },
         };
+        let first = !self.is_settled() || later & self.expected != 0;
         self.look = Some(Look {
             trying: self.way,
             later,
             compares: later,
+            first,
             messages: 0,
             samples: [0.0; MOST_TRIES],
             count: 0,
@@ -568,7 +585,9 @@ impl Cell {
         // The smallest of many may be a stroke of luck.
         self.times[look.trying as usize] = samples.get(usize::from(look.count == self.effort.tries)).copied();
         let known = self.times[self.way as usize].is_some();
-        let next = Way::ALL.into_iter().find(|way| look.later & possible & bit(*way) != 0);
+        // Frames last: after a single copy that is clearly better they are left for another look.
+        let left = Way::ALL.into_iter().filter(|way| look.later & possible & bit(*way) != 0);
+        let next = left.min_by_key(|way| way.in_frames());
         match next.filter(|_| known) {
             Some(next) => {
                 (look.trying, look.messages, look.count) = (next, 0, 0);
@@ -594,8 +613,7 @@ impl Cell {
             }
         }
         if let Some(way) = better {
-            let clearly =
-                !self.is_settled() && self.time(self.way).is_some_and(|taken| best <= CLEARLY * taken);
+            let clearly = look.first && self.time(self.way).is_some_and(|taken| best <= CLEARLY * taken);
             let again = clearly || self.promising && self.compared == way;
             (self.compared, self.promising) = (way, !again);
             if again {
