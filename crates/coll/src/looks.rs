@@ -2,7 +2,8 @@
 //!
 //! The cost model knows the machine, and not how far from each other two cores are at the moment, which core has a program's buffers in its
 //! caches, or who was the root of the call before. So calls that take some time try the [means](Needs) that the model thinks are near to the best
-//! one, in turns; the quickest of them is kept, until there is another look. Which algorithm is the best by a means the model says.
+//! one, in turns; the quickest of them is kept, until there is another look. Which algorithm is the best by a means the model says. By how much the
+//! model is wrong of a means, longer calls have in common with shorter ones, so that calls of another size begin with what is known of those.
 //!
 //! All ranks must choose alike. They do, as they count the calls of a [class](Class) alike, and add their times up (a small allreduce, by the
 //! owner, before another such call: [`Looks::due`]) before they decide. So only calls that all ranks wait for take part: a rank in a nonblocking call
@@ -68,6 +69,9 @@ const LEAST_BYTES: f64 = 8192.0;
 /// over the shared scratch takes four times as long as the model thinks of near ones.
 const NEAR: f64 = 4.0;
 
+/// By how many powers of two the bytes of two calls may differ for one to begin with what is known of the other.
+const NEARBY: u32 = 3;
+
 impl Looks {
     /// What such a call is known by; `None` if there is no choice to make. All ranks ask alike.
     pub(crate) fn of(
@@ -88,17 +92,29 @@ impl Looks {
             let least = means.first().map_or(0.0, |means| means.1);
             let near: Vec<_> = means.into_iter().filter(|means| means.1 <= NEAR * least).collect();
             let matters = least >= LEAST && near.len() > 1;
-            let tracks = matters.then(|| [0, 1].map(|_| Track::new(&near, topology.ranks)));
+            let tracks = matters
+                .then(|| [0, 1].map(|index| Track::new(&near, self.nearest(class, index), topology.ranks)));
             self.known.push(Known { class, root, tracks });
             self.known.len() - 1
         });
         self.known[at].tracks.is_some().then_some(Looked { class: at, root })
     }
 
-    /// By which means the next call goes, if that is known here; else the model says.
+    /// What is known of such calls of the next size of which something is.
+    fn nearest(&self, class: Class, index: usize) -> Option<&Track> {
+        let like = |known: &&Known| Class { size: class.size, ..known.class } == class;
+        let measured = self.known.iter().filter(like).filter_map(|known| {
+            let track = &known.tracks.as_ref()?[index];
+            track.best.map(|_| (known.class.size.abs_diff(class.size), track))
+        });
+        let nearest = measured.min_by_key(|(far, _)| *far)?;
+        (nearest.0 <= NEARBY).then_some(nearest.1)
+    }
+
+    /// By which means the next call goes; `None` if there is nothing to choose.
     pub(crate) fn means(&self, Looked { class, root }: Looked) -> Option<Needs> {
         let known = &self.known[class];
-        known.tracks.as_ref()?[usize::from(known.root == root)].means()
+        Some(known.tracks.as_ref()?[usize::from(known.root == root)].means())
     }
 
     /// A call begins.
@@ -207,7 +223,7 @@ pub struct Due {
 /// What is known of calls of one class.
 #[derive(Debug)]
 struct Track {
-    /// The best by the model first.
+    /// The best by what is known at first is the first one.
     all: Vec<Means>,
     /// The best by the last look.
     best: Option<usize>,
@@ -224,6 +240,8 @@ struct Track {
 #[derive(Clone, Copy, Debug)]
 struct Means {
     needs: Needs,
+    /// Seconds that a call takes by the model.
+    model: f64,
     /// It has a run in this round.
     tried: bool,
     /// Nanoseconds that the timed calls of its last run took at this rank.
@@ -275,20 +293,32 @@ impl Track {
     /// The first ones of them find what the means before has left, and are not timed.
     const SETTLE: u32 = 4;
 
-    /// These means take these seconds by the model, on so many ranks.
-    fn new(means: &[(Needs, f64)], ranks: u32) -> Track {
-        let least = means[0].1;
-        let extra: f64 = means.iter().map(|means| means.1 / least - 1.0).sum();
+    /// These means take these seconds by the model, on so many ranks; `nearby` the model was measured to be wrong of them.
+    fn new(means: &[(Needs, f64)], nearby: Option<&Track>, ranks: u32) -> Track {
+        let wrong = |needs: Needs| nearby.map_or(1.0, |track| track.wrong(needs, ranks));
+        let expect = |&(needs, model): &(Needs, f64)| (needs, model, model * wrong(needs));
+        let mut means: Vec<_> = means.iter().map(expect).collect();
+        means.sort_by(|one, other| one.2.total_cmp(&other.2));
+        let least = means[0].2;
+        let extra: f64 = means.iter().map(|means| means.2 / least - 1.0).sum();
         let left = (extra * f64::from(Track::RUN) / Track::FIRST_PRICE) as u32;
-        let all = means.iter().map(|&(needs, _)| Means { needs, tried: true, took: 0, best: 0 }).collect();
+        let begin = |(needs, model, _)| Means { needs, model, tried: true, took: 0, best: 0 };
+        let all = means.into_iter().map(begin).collect();
         let expected = 1e9 * least * f64::from((Track::RUN - Track::SETTLE) * ranks);
         Track { all, best: None, stage: Stage::Rest(Track::RUN), left, expected, cost: 0.0 }
     }
 
-    fn means(&self) -> Option<Needs> {
+    /// How many times as long as by the model calls take by such a means, by the last look.
+    fn wrong(&self, needs: Needs, ranks: u32) -> f64 {
+        let means = self.all.iter().find(|means| means.needs == needs).filter(|means| means.best > 0);
+        means.map_or(1.0, |means| self.seconds(means, ranks) / means.model)
+    }
+
+    /// By which means the next call goes.
+    fn means(&self) -> Needs {
         match self.stage {
-            Stage::Run(Round::First | Round::Second, at, _) => Some(self.all[at].needs),
-            _ => self.best.map(|best| self.all[best].needs),
+            Stage::Run(Round::First | Round::Second, at, _) => self.all[at].needs,
+            _ => self.all[self.best.unwrap_or(0)].needs,
         }
     }
 
@@ -428,14 +458,14 @@ mod tests {
 
     impl Ranks {
         fn new(number: usize, seed: u64) -> Ranks {
-            let tracks = (0..number).map(|_| Track::new(&ALL, number as u32)).collect();
+            let tracks = (0..number).map(|_| Track::new(&ALL, None, number as u32)).collect();
             Ranks { tracks, random: Random::new(seed), spent: [0.0; 2] }
         }
 
         fn call(&mut self, took: [u64; 3], noise: usize) {
             let means = self.tracks[0].means();
             assert!(self.tracks.iter().all(|track| track.means() == means), "ranks choose alike");
-            let at = ALL.iter().position(|row| Some(row.0) == means).unwrap_or(0);
+            let at = ALL.iter().position(|row| row.0 == means).expect("one of them");
             let mut due = vec![];
             for track in &mut self.tracks {
                 let (timed, last) = track.count();
@@ -508,5 +538,30 @@ mod tests {
         // It is known as soon that another one has become better.
         ranks.calls(1_500, [expected[0], 2 * expected[1], expected[2]], 0);
         assert_eq!(ranks.tracks[0].best, Some(0));
+    }
+
+    /// Calls of another size begin with the means that should be the best one if the model is as wrong of all as it is of those nearby.
+    #[test]
+    fn calls_of_another_size_begin_with_what_is_known_of_those_nearby() {
+        let mut ranks = Ranks::new(2, 1);
+        ranks.calls(2_000, [30_000, 12_000, 15_000], 0);
+        let class = |size| Class { kind: Kind::Bcast, size, plain: true, commutative: true };
+        let [same, other] = [ranks.tracks.remove(0), Track::new(&ALL, None, 2)];
+        let known = vec![Known { class: class(15), root: 0, tracks: Some([other, same]) }];
+        let looks = Looks { known, ..Looks::default() };
+        // The model is wrong by 3, 1 and 0.5 times.
+        let eight = ALL.map(|(needs, time)| (needs, 8.0 * time));
+        let begin = |class, index| Track::new(&eight, looks.nearest(class, index), 2);
+        let track = begin(class(18), 1);
+        let order: Vec<Needs> = track.all.iter().map(|means| means.needs).collect();
+        assert_eq!(order, [Needs::Messages, Needs::SingleCopy, Needs::SharedScratch]);
+        assert_eq!(track.means(), Needs::Messages);
+        let expected = 8.0 * 12_000.0 * f64::from(2 * (Track::RUN - Track::SETTLE));
+        assert!((track.expected / expected - 1.0).abs() < 0.01, "{} ns", track.expected);
+        // Nothing is known of calls with another root, of much longer ones, and of other kinds.
+        let gather = Class { kind: Kind::Gather, ..class(15) };
+        for track in [begin(class(18), 0), begin(class(19), 1), begin(gather, 1)] {
+            assert_eq!(track.means(), Needs::SharedScratch);
+        }
     }
 }
