@@ -90,11 +90,16 @@ fn record(history: &mut History, clocks: &mut [Vec<u64>], (rank, seq): (u32, u64
 }
 
 fn learn(history: &History, clocks: &mut [Vec<u64>], rank: u32, (other, seq): (u32, u64)) {
-    let history = &history[other as usize];
-    let index = history.partition_point(|entry| entry.0 < seq);
-    let Some((_, clock)) = history.get(index).filter(|_| seq > 0) else { return };
-    for (mine, theirs) in clocks[rank as usize].iter_mut().zip(clock) {
-        *mine = (*mine).max(*theirs);
+    let (history, clock) = (&history[other as usize], &mut clocks[rank as usize]);
+    // Who knows what a rank did later knows all that it knew before.
+    let known = clock[other as usize];
+    let is_known = |entry: &(u64, Vec<u64>)| entry.1[other as usize] <= known;
+    if seq == 0 || history.last().is_none_or(is_known) {
+        return;
+    }
+    let Some(entry) = history.get(history.partition_point(|entry| entry.0 < seq)) else { return };
+    if !is_known(entry) {
+        clock.iter_mut().zip(&entry.1).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
     }
 }
 

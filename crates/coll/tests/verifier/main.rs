@@ -39,8 +39,8 @@ fn scratch(algorithm: &Algorithm, (ranks, len): (u32, u64), room: u64) -> u64 {
     let few = match algorithm.kind {
         Kind::Gatherv | Kind::Scatterv => 2 * (p - 1) * room,
         Kind::Alltoallv | Kind::Alltoallw => 2 * p * (p - 1) * room,
-        // More for many ranks, so that there are not too many chunks.
-        _ => 2 * p * u64::from(1 + ranks / 16),
+        // More for many ranks, so that there are not too many chunks: some six.
+        _ => 2 * p * u64::from(if ranks > 32 { 1 + ranks / 5 } else { 1 + ranks / 16 }),
     };
     few + len / 3 + if room == 1 && ranks <= 16 { 4096 * p } else { 0 }
 }
