@@ -298,7 +298,7 @@ fn prepare(
     if plan.as_ref().is_none_or(|plan| plan.compiled.is_none()) {
         execution.0.bind(&call, plans.rank, plans.split, (&plans.topology, &tuning.model));
         execution.0.shape.ring = tuning.ring.clone().filter(|_| plans.split == 0);
-        if call.kind.size_unknown() {
+        if call.kind.known_by_pairs() {
             let longest = tuning.model.longest_copied(call.kind, &plans.topology);
             execution.0.shape.longest_copied = longest as u64;
         }

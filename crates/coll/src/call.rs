@@ -118,11 +118,16 @@ impl Kind {
         matches!(self, Gatherv | Scatterv | Allgatherv | Alltoallv | Alltoallw | ReduceScatter)
     }
 
-    /// True if some ranks do not know how many bytes others move, so that the choice of an algorithm must not
-    /// depend on sizes.
-    pub fn size_unknown(self) -> bool {
+    /// True if only the two ranks of a pair know how many bytes they exchange.
+    pub fn known_by_pairs(self) -> bool {
         use Kind::*;
         matches!(self, Gatherv | Scatterv | Alltoallv | Alltoallw)
+    }
+
+    /// True if some of so many ranks do not know how many bytes others move, so that the choice of an algorithm must not
+    /// depend on sizes.
+    pub fn size_unknown(self, ranks: u32) -> bool {
+        self.known_by_pairs() && ranks != 2
     }
 }
 

@@ -13,7 +13,7 @@ impl Tuning {
         // A barrier moves no bytes, whatever the question says.
         let bytes = if kind == Kind::Barrier { 0 } else { bytes };
         let sized = Case::plain(bytes as f64, topology.ranks);
-        let case = (!kind.size_unknown()).then_some(sized);
+        let case = (!kind.size_unknown(topology.ranks)).then_some(sized);
         let chosen = self.choose(kind, case, true, topology);
         let assumed = case.unwrap_or(assumed_case(topology));
         let candidates = of_kind(kind).map(|row| Candidate {

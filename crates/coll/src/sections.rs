@@ -67,7 +67,7 @@ impl Areas {
     fn new(shape: &Shape, flow: Flow, (area, number): (u64, u64)) -> Option<Areas> {
         let units = area.checked_mul(number).filter(|&units| units <= shape.half())?;
         let Chunks { sections, .. } = Chunks::new(shape, 1, units);
-        let (bytes, gaps) = (area * shape.unit.max(1), shape.kind.size_unknown());
+        let (bytes, gaps) = (area * shape.unit.max(1), shape.kind.known_by_pairs());
         Some(Areas { flow, ranks: shape.ranks, bytes, sections, gaps })
     }
 

@@ -382,7 +382,7 @@ impl Tuning {
             let (mut first, mut lanes) = (0.0, [0.0; 2]);
             for stage in row.stages {
                 let (case, topology) = stage.part(row, case, topology);
-                let known = (!stage.kind.size_unknown()).then_some(case);
+                let known = (!stage.kind.size_unknown(topology.ranks)).then_some(case);
                 let row = stage.local().unwrap_or_else(|| self.choose(stage.kind, known, true, &topology));
                 let part = |share: f64| {
                     let share = share / chunks as f64;

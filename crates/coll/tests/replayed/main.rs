@@ -309,5 +309,7 @@ fn calls_that_are_measured_change_their_means_at_all_ranks_alike() {
     let means = [Needs::Messages, Needs::SharedScratch, Needs::SingleCopy, Needs::Offers];
     assert!(found.len() > 20 && means.iter().all(|means| found.iter().any(|found| found.2 == *means)));
     // More than two operands have an order, and where ranks do not know each other's lengths nothing is measured.
-    assert!(found.iter().all(|&(kind, ranks, _)| !kind.size_unknown() && (ranks == 2 || !kind.reduces())));
+    assert!(
+        found.iter().all(|&(kind, ranks, _)| !kind.size_unknown(ranks) && (ranks == 2 || !kind.reduces()))
+    );
 }
