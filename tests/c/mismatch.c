@@ -122,10 +122,16 @@ static void pairs(int gives, int wants)
     int code = MPI_Gatherv(give, rank == 1 ? gives : 0, MPI_INT, get, counts, displs, MPI_INT, 0, comm);
     /* Who wants nothing has it. */
     if (rank == 0 && wants > 0) {
-        char sent[80];
+        char text[80];
         CHECK(class_of(code) == MPI_ERR_TRUNCATE);
-        snprintf(sent, sizeof sent, "rank 1 sent %d bytes", 4 * gives);
-        names(code, sent, "this rank's arguments say");
+        if (ranks == 2) {
+            /* Both know what the two calls differ in. */
+            snprintf(text, sizeof text, "rank 0 called MPI_Gatherv with root 0 and %d bytes between", 4 * wants);
+            names(code, text, "rank 1 called MPI_Gatherv with root 0");
+        } else {
+            snprintf(text, sizeof text, "rank 1 sent %d bytes", 4 * gives);
+            names(code, text, "this rank's arguments say");
+        }
     }
     MPI_Comm_free(&comm);
     comm = fresh();

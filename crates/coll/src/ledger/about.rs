@@ -119,9 +119,14 @@ impl fmt::Display for About {
         let (root, bytes) = (self.root(), self.bytes());
         match kind {
             Kind::Barrier => Ok(()),
-            // Of more than two ranks.
-            _ if kind.known_by_pairs() && bytes == 0 && !kind.rooted() => Ok(()),
-            _ if kind.known_by_pairs() && bytes == 0 => write!(f, " with root {root}"),
+            _ if kind.known_by_pairs() => {
+                let separator = if kind.rooted() { " and" } else { " with" };
+                if kind.rooted() {
+                    write!(f, " with root {root}")?;
+                }
+                // Of more than two ranks not all know how many.
+                if bytes == 0 { Ok(()) } else { write!(f, "{separator} {bytes} bytes between two ranks") }
+            }
             Kind::Reduce => write!(f, " with {op}, root {root} and {bytes} bytes"),
             Kind::ReduceScatter => write!(f, " with {op} and {bytes} bytes in all"),
             Kind::ReduceScatterBlock => write!(f, " with {op} and {bytes} bytes per rank"),
