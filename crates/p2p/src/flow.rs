@@ -3,7 +3,8 @@
 //! The messages of a window, and those both ways, are not over one after the other at an even pace: what waits for the memory of
 //! the other process is over in bursts. So messages are measured in *stretches*, from the moment the first one can begin until
 //! the last one is over. A message that is under way alone is a stretch. Both ways all time counts: of two processes that each copy
-//! what they receive, one may do so while the other waits for its turn.
+//! what they receive, one may do so while the other waits for its turn. So does all time since the message before where the receive waited already then: by
+//! the ring a message is announced when those before it are there, and what its sender takes until then is a part of what it takes.
 
 use crate::ways::{Traffic, Way, pace};
 
@@ -12,6 +13,8 @@ use crate::ways::{Traffic, Way, pace};
 pub(crate) enum Ready {
     /// The receive did not come late.
     At(u64),
+    /// The receive waited already when the message before it came: it counts from the end of that one.
+    Follows,
     /// The receive came then, long after the announcement: the message counts only beside others that are under way.
     Late(u64),
     /// The time of this message says nothing of its way.
@@ -70,6 +73,7 @@ impl Flow {
         let (at, alone) = match ready {
             // What a process does between the messages that it receives may be to send its own.
             _ if both => (Some(0), None),
+            Ready::Follows => (Some(0), None),
             Ready::At(at) => (Some(at), Some(1)),
             Ready::Late(at) => (Some(at), Some(2)),
             Ready::Unknown => (None, None),
@@ -156,7 +160,7 @@ mod tests {
             let start = 10_000 * window;
             for message in 0..22 {
                 let (announced, over) = (start + 100 * message, start + 100 * message + 20);
-                let ready = Ready::At(if message == 0 { announced } else { 0 });
+                let ready = if message == 0 { Ready::At(announced) } else { Ready::Follows };
                 times.extend(flow.over(|| over, ring, 1 << 20, ready, 1));
             }
         }

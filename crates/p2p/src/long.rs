@@ -46,8 +46,10 @@ struct Announced {
     /// Id of the send.
     sender: u64,
     traffic: Traffic,
-    /// When it came, ns, if that is of use; 0 if its receive waited already when the one before it came, so that all time since counts.
+    /// When it came, ns, if that is of use.
     at: Option<u64>,
+    /// Its receive waited already when the one before it came.
+    follows: bool,
     /// A receive for the next one waited when it came.
     followed: bool,
     /// All of its message is there.
@@ -68,7 +70,14 @@ pub(crate) struct Chosen {
 impl LongMessages {
     /// Of a peer of whose messages this is known.
     fn new(known: &[(KnownWay, Found)]) -> Self {
-        let last = Announced { sender: 0, traffic: Traffic::OneWay, at: None, followed: false, over: true };
+        let last = Announced {
+            sender: 0,
+            traffic: Traffic::OneWay,
+            at: None,
+            follows: false,
+            followed: false,
+            over: true,
+        };
         let ways = Ways::new(known);
         Self {
             told: std::array::from_fn(|class| ways.first(class)),
@@ -202,20 +211,20 @@ impl P2p {
         long.expected = posted.len() as u32;
         long.seen = long.seen.wrapping_add(1);
         rts.number = long.seen as u8;
-        let at = at.map(|now| if follows { 0 } else { now });
-        long.last = Announced { sender: rts.id, traffic, at, followed, over: false };
+        long.last = Announced { sender: rts.id, traffic, at, follows, followed, over: false };
     }
 
     /// A receive is matched with an RTS, of which `fragments` are here.
     pub(crate) fn chosen(&mut self, peer: Peer, rts: &Rts, fragments: bool) -> Option<Chosen> {
         let Offer::Choice(cause) = rts.offer else { return None };
         let link = self.peers.at(peer, &mut self.credit_pool);
-        let Announced { sender, traffic, at, .. } = link.long.as_ref()?.last;
+        let Announced { sender, traffic, at, follows, .. } = link.long.as_ref()?.last;
         let posted = link.open_rts.is_some_and(|open_rts| {
             open_rts.sender == rts.id && matches!(open_rts.owner, RtsOwner::Receive(_))
         });
         let ready = match at {
             None => Ready::Unknown,
+            Some(_) if posted && follows => Ready::Follows,
             Some(at) if posted => Ready::At(at),
             Some(at) => match self.choice.now() {
                 now if sender == rts.id && now - at < LATE => Ready::At(at),
