@@ -548,9 +548,12 @@ impl Cell {
                 let beside: u8 = Way::ALL.into_iter().filter(beside).map(bit).sum::<u8>() & others;
                 let alone = if others == beside { others } else { others & !beside };
                 let turn = (1..=WAYS).map(|next| Way::ALL[(self.compared as usize + next) % WAYS]);
-                // Of those that only the profile speaks of the most promising one comes first.
-                let expected =
-                    |way: &Way| self.time(*way).filter(|_| self.is_expected(*way)).unwrap_or(f64::INFINITY);
+                // Of those that only the profile speaks of the most promising one comes first; how else frames may be copied, which it takes for as
+                // quick, after single copies.
+                let expected = |way: &Way| match self.time(*way).filter(|_| self.is_expected(*way)) {
+                    Some(_) if way.in_frames() && self.way.in_frames() => f64::MAX,
+                    time => time.unwrap_or(f64::INFINITY),
+                };
                 let next = turn
                     .into_iter()
                     .filter(|way| alone & bit(*way) != 0)

@@ -220,7 +220,7 @@ fn a_way_that_is_clearly_better_is_taken_without_more_ado() {
     let expected: Vec<_> = named("epyc").ways(2).map(|row| (row, Found::NotYet)).collect();
     let far: Machine = |way, len, _| len as f64 / [4.5, 7.1, 5.0, 6.0, 5.0][way as usize];
     for (seed, len) in (1..).zip([64 << 10, 256 << 10, 1 << 20]) {
-        for traffic in [Traffic::Window, Traffic::BothWays] {
+        for traffic in TRAFFIC {
             let mut pair = Pair::knowing(&expected, seed, 0);
             // The ring gets warm and the first look is waited for; then five or four messages by the ring, and not many by single copies.
             let messages = 32 + (4 << 20) / len as u32 + 64 + 10;
