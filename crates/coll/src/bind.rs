@@ -206,16 +206,20 @@ impl Shape {
         if self.split > 0 { blocks.among(self.group_of(self.rank), self.ranks) } else { blocks }
     }
 
-    /// Units that two ranks exchange: of two blocks, those of the longer one.
-    pub(crate) fn of_pair(&self) -> u64 {
+    /// Units that the ranks of a communicator of two exchange, where lengths are [known by pairs](Kind::known_by_pairs): of two blocks, those of
+    /// the longer one. `None` where not all ranks know them.
+    pub(crate) fn of_pair(&self) -> Option<u64> {
+        if self.kind.size_unknown(self.ranks) || self.split > 0 {
+            return None;
+        }
         let other = 1 - self.rank;
         let [sends, recvs] = [&self.sends, &self.recvs].map(|blocks| blocks.block(other).1);
-        match self.kind {
+        Some(match self.kind {
             Kind::Gatherv | Kind::Scatterv if self.rank != self.root => self.len,
             Kind::Gatherv => recvs,
             Kind::Scatterv => sends,
             _ => sends.max(recvs),
-        }
+        })
     }
 
     /// What the choice of an algorithm may depend on, for elements that are [plain](Case::plain) or not; `None` where
@@ -223,8 +227,7 @@ impl Shape {
     pub(crate) fn case(&self, plain: bool) -> Option<Case> {
         let all = |blocks: &Blocks| blocks.start(self.ranks);
         let (units, largest) = match self.kind {
-            kind if kind.size_unknown(self.ranks) || kind.known_by_pairs() && self.split > 0 => return None,
-            kind if kind.known_by_pairs() => (self.of_pair() as f64, None),
+            kind if kind.known_by_pairs() => (self.of_pair()? as f64, None),
             Kind::Allgatherv => {
                 let mean = all(&self.recvs) as f64 / f64::from(self.ranks);
                 (mean, (0..self.ranks).map(|rank| self.recvs.block(rank).1).max())

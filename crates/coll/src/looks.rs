@@ -293,7 +293,7 @@ impl Track {
     /// The first ones of them find what the means before has left, and are not timed.
     const SETTLE: u32 = 4;
 
-    /// These means take these seconds by the model, on so many ranks; `nearby` the model was measured to be wrong of them.
+    /// These means take these seconds by the model, on so many ranks; calls `nearby` say by how much the model is wrong of them.
     fn new(means: &[(Needs, f64)], nearby: Option<&Track>, ranks: u32) -> Track {
         let wrong = |needs: Needs| nearby.map_or(1.0, |track| track.wrong(needs, ranks));
         let expect = |&(needs, model): &(Needs, f64)| (needs, model, model * wrong(needs));

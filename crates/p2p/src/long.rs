@@ -31,8 +31,6 @@ pub(crate) struct LongMessages {
     pub(crate) sent: u16,
     /// Such announcements that came from the peer.
     pub(crate) seen: u16,
-    /// Receives that waited when the last one came.
-    expected: u32,
     /// Classes of messages both ways for which the peer chooses, as bits.
     led: u16,
     ways: Ways,
@@ -48,6 +46,8 @@ struct Announced {
     traffic: Traffic,
     /// When it came, ns, if that is of use.
     at: Option<u64>,
+    /// Receives that waited when it came, of any source.
+    waiting: u32,
     /// Its receive waited already when the one before it came.
     follows: bool,
     /// A receive for the next one waited when it came.
@@ -74,6 +74,7 @@ impl LongMessages {
             sender: 0,
             traffic: Traffic::OneWay,
             at: None,
+            waiting: 0,
             follows: false,
             followed: false,
             over: true,
@@ -83,7 +84,6 @@ impl LongMessages {
             told: std::array::from_fn(|class| ways.first(class)),
             sent: 0,
             seen: 0,
-            expected: 0,
             led: 0,
             ways,
             last,
@@ -208,10 +208,10 @@ impl P2p {
             Traffic::OneWay => long.ways.is_looking(rts.total) || long.seen.is_multiple_of(MEASURED),
         };
         let at = measured.then(|| self.choice.now());
-        long.expected = posted.len() as u32;
         long.seen = long.seen.wrapping_add(1);
         rts.number = long.seen as u8;
-        long.last = Announced { sender: rts.id, traffic, at, follows, followed, over: false };
+        let waiting = posted.len() as u32;
+        long.last = Announced { sender: rts.id, traffic, at, waiting, follows, followed, over: false };
     }
 
     /// A receive is matched with an RTS, of which `fragments` are here.
@@ -257,7 +257,7 @@ impl P2p {
         long.last.over |= message.sender == long.last.sender;
         let looking = long.ways.is_looking(message.total);
         let under_way = u32::from((long.seen as u8).wrapping_sub(chosen.number)) + 1;
-        let under_way = under_way.max(long.expected);
+        let under_way = under_way.max(long.last.waiting);
         let traffic = long.ways.traffic(class, chosen.traffic, chosen.cause);
         let of = (class, chosen.way, traffic);
         let time = match ready {

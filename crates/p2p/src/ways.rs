@@ -496,11 +496,13 @@ impl Cell {
         }
         let taken = self.times[self.way as usize].filter(|_| look.trying != self.way);
         let samples = &look.samples[..look.count];
-        let all = |is: &dyn Fn(f64, f64) -> bool| {
-            taken.is_some_and(|taken| samples.iter().all(|&time| is(time, taken)))
-        };
-        let hopeless = samples.len() > self.effort.tries / 2 && all(&|time, taken| time > HOPELESS * taken);
-        let clear = look.first && samples.len() >= 2 && all(&|time, taken| time < CLEARLY * taken);
+        let (least, most) =
+            (samples.iter().copied().reduce(f64::min), samples.iter().copied().reduce(f64::max));
+        let hopeless = samples.len() > self.effort.tries / 2
+            && taken.zip(least).is_some_and(|(taken, least)| least > HOPELESS * taken);
+        let clear = look.first
+            && samples.len() >= 2
+            && taken.zip(most).is_some_and(|(taken, most)| most < CLEARLY * taken);
         if clear {
             // Of those the profile still says something.
             let left = look.later & self.expected;
@@ -539,27 +541,24 @@ impl Cell {
         let later = match others & Way::ALL.into_iter().filter(unknown).map(bit).sum::<u8>() {
             _ if self.promising => others & bit(self.compared),
             0 => {
-                // Of several messages how else frames may be copied is looked at beside single copies: that depends on what is in the caches, of which
-                // the profile knows nothing.
-                let beside = |way: &Way| {
-                    let frames = way.in_frames() && self.way.in_frames();
-                    self.effort.several && frames && self.is_expected(*way)
-                };
-                let beside: u8 = Way::ALL.into_iter().filter(beside).map(bit).sum::<u8>() & others;
-                let alone = if others == beside { others } else { others & !beside };
+                // How else frames may be copied depends on what is in the caches, of which the profile knows nothing: it takes that for as quick. Of
+                // several messages it is looked at beside a single copy.
+                let copied_otherwise =
+                    |way: &Way| way.in_frames() && self.way.in_frames() && self.is_expected(*way);
+                let beside = Way::ALL.into_iter().filter(|way| self.effort.several && copied_otherwise(way));
+                let beside = beside.map(bit).sum::<u8>();
                 let turn = (1..=WAYS).map(|next| Way::ALL[(self.compared as usize + next) % WAYS]);
-                // Of those that only the profile speaks of the most promising one comes first; how else frames may be copied, which it takes for as
-                // quick, after single copies.
+                // Of those that only the profile speaks of the most promising one comes first, single copies before frames.
                 let expected = |way: &Way| match self.time(*way).filter(|_| self.is_expected(*way)) {
-                    Some(_) if way.in_frames() && self.way.in_frames() => f64::MAX,
+                    Some(_) if copied_otherwise(way) => f64::MAX,
                     time => time.unwrap_or(f64::INFINITY),
                 };
                 let next = turn
                     .into_iter()
-                    .filter(|way| alone & bit(*way) != 0)
+                    .filter(|way| others & bit(*way) != 0)
                     .min_by(|a, b| expected(a).total_cmp(&expected(b)));
                 self.compared = next.unwrap_or(self.way);
-                others & bit(self.compared) | beside
+                others & (bit(self.compared) | beside)
             }
             unknown => match unknown & !self.hopeless {
                 0 => unknown,

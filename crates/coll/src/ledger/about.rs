@@ -39,8 +39,7 @@ impl About {
             // Each group of an intercommunicator has counts and a root of its own, and ranks beside the root know none.
             _ if shape.split > 0 => (0, 0),
             // Only the two ranks of a pair know the size of what they exchange.
-            _ if kind.size_unknown(ranks) => (0, shape.root),
-            _ if kind.known_by_pairs() => (shape.of_pair(), shape.root),
+            _ if kind.known_by_pairs() => (shape.of_pair().unwrap_or(0), shape.root),
             Allgatherv => (shape.recvs.start(ranks), hash((0..ranks).map(|rank| shape.recvs.block(rank).1))),
             ReduceScatter => {
                 (shape.sends.start(ranks), hash((0..ranks).map(|rank| shape.sends.block(rank).1)))
@@ -119,14 +118,13 @@ impl fmt::Display for About {
         let (root, bytes) = (self.root(), self.bytes());
         match kind {
             Kind::Barrier => Ok(()),
-            _ if kind.known_by_pairs() => {
-                let separator = if kind.rooted() { " and" } else { " with" };
-                if kind.rooted() {
-                    write!(f, " with root {root}")?;
-                }
-                // Of more than two ranks not all know how many.
-                if bytes == 0 { Ok(()) } else { write!(f, "{separator} {bytes} bytes between two ranks") }
+            // Of more than two ranks not all know how many bytes.
+            _ if kind.known_by_pairs() && bytes == 0 && !kind.rooted() => Ok(()),
+            _ if kind.known_by_pairs() && bytes == 0 => write!(f, " with root {root}"),
+            _ if kind.known_by_pairs() && !kind.rooted() => {
+                write!(f, " with {bytes} bytes between two ranks")
             }
+            _ if kind.known_by_pairs() => write!(f, " with root {root} and {bytes} bytes between two ranks"),
             Kind::Reduce => write!(f, " with {op}, root {root} and {bytes} bytes"),
             Kind::ReduceScatter => write!(f, " with {op} and {bytes} bytes in all"),
             Kind::ReduceScatterBlock => write!(f, " with {op} and {bytes} bytes per rank"),
