@@ -11,6 +11,8 @@
 //! Times that say nothing of the way do not count: of a message whose receive came late, and, as the second
 //! smallest of several stands for a way, of one during which a process had no core.
 
+use std::cmp::Ordering;
+
 use banyan_topo::KnownWay;
 pub(crate) use banyan_topo::ways::{CLASSES, SHORTEST, class};
 pub use banyan_topo::ways::{Traffic, Way};
@@ -73,11 +75,8 @@ const CLEARLY: f64 = 0.75;
 const HOPELESS: f64 = 1.5;
 /// Nor is it tried in the first look if the class whose best way is the first guess knows it to be this much slower.
 const HOPELESS_NEARBY: f64 = 2.0;
-/// How far that class may be away.
-const NEARBY: usize = 2;
-/// Ways are alike to the machine's profile if what it says of one is at most so many times what it says of the other: then what a class
-/// nearby has measured decides which one to begin with.
-const ALIKE: f64 = 1.1;
+/// How far that class may be away: messages of up to eight times as many bytes.
+const NEARBY: usize = 3;
 /// What a way may cost for a message of any length, ns: a call of the system, and a turn of the other process. A longer class feels it less.
 const CALL: f64 = 2000.0;
 /// A message is slow if it takes this much longer than what is known of its way.
@@ -214,7 +213,9 @@ struct Cell {
     left_out: bool,
     /// What is known of each way: the time of a byte, ns.
     times: [Option<f64>; WAYS],
-    /// Ways of which that is what the machine's profile says, as bits: none has been compared yet.
+    /// What the machine's profile says of each way: the time of a byte, ns.
+    profile: [Option<f64>; WAYS],
+    /// Ways of which what is known follows from that, as bits: none has been compared yet.
     expected: u8,
     /// Messages until the next look.
     wait: u32,
@@ -327,15 +328,14 @@ impl Ways {
     ) -> Option<(usize, Preference)> {
         let Arrived { len, traffic, by, .. } = *arrived;
         let at = class(len)?;
-        let guess = self.guess(at, traffic);
+        if leads {
+            self.guess(at, traffic);
+        }
         let class = &mut self.classes[at];
         let cell = &mut class.cells[traffic as usize];
         if !leads {
             (class.told, cell.look) = (None, None);
             return None;
-        }
-        if let Some((way, hopeless)) = guess.filter(|_| !cell.used) {
-            (cell.way, cell.hopeless) = (way, hopeless);
         }
         cell.used = true;
         cell.by_ring += if by.in_frames() { len * u64::from(arrived.stands_for()) } else { 0 };
@@ -358,30 +358,20 @@ impl Ways {
         cells.filter(used).map(|(at, traffic, cell)| (at, traffic, cell.way, cell.measured(), cell.found))
     }
 
-    /// What a class begins with that has met no such traffic, and of which at most the machine's profile says something, if one nearby has
-    /// measured its ways: that one's way, and those that are hopeless there. Not where the profile knows a better way.
-    fn guess(&self, at: usize, traffic: Traffic) -> Option<(Way, u8)> {
+    /// A class begins that has met no such traffic, and of which at most the machine's profile says something: with what one nearby has
+    /// measured, if there is one.
+    fn guess(&mut self, at: usize, traffic: Traffic) {
         let cell = |at: usize| Some(&self.classes.get(at)?.cells[traffic as usize]);
-        let own = cell(at)?;
-        if own.used || own.is_settled() {
-            return None;
+        if cell(at).is_none_or(|own| own.used || own.is_settled()) {
+            return;
         }
         let near = (1..=NEARBY).flat_map(|far| [at.checked_sub(far), Some(at + far)]).flatten();
         let known = |at: &usize| {
             cell(*at).is_some_and(|near| near.is_settled() && near.measured()[near.way as usize].is_some())
         };
-        let at = near.into_iter().find(known)?;
-        let near = cell(at)?;
-        if own.expected != 0 {
-            let [taken, nearby] = [own.way, near.way].map(|way| own.time(way));
-            return taken
-                .zip(nearby)
-                .filter(|(taken, nearby)| *nearby <= ALIKE * taken)
-                .map(|_| (near.way, 0));
-        }
-        let most = near.time(near.way)? * HOPELESS_NEARBY + CALL / (SHORTEST << at) as f64;
-        let hopeless = |way: &Way| near.time(*way).is_some_and(|time| time > most);
-        Some((near.way, Way::ALL.into_iter().filter(hopeless).map(bit).sum()))
+        let Some(nearby) = near.into_iter().find(known) else { return };
+        let Some(near) = cell(nearby).copied() else { return };
+        self.classes[at].cells[traffic as usize].begins_as(&near, nearby);
     }
 }
 
@@ -396,6 +386,7 @@ impl Cell {
             hopeless: 0,
             left_out: false,
             times: [None; WAYS],
+            profile: [None; WAYS],
             expected: 0,
             wait: effort.before,
             deaf: 0,
@@ -419,10 +410,46 @@ impl Cell {
         if found == Found::NotYet && is_close(row) {
             (self.way, self.compared) = (Way::Ring, Way::Ring);
         }
-        (self.expected, self.wait) = match found {
-            Found::NotYet => (ALL_WAYS, self.effort.expecting),
-            _ => (0, BETWEEN),
+        match found {
+            Found::NotYet => {
+                (self.profile, self.expected, self.wait) = (self.times, ALL_WAYS, self.effort.expecting)
+            }
+            _ => (self.expected, self.wait) = (0, BETWEEN),
+        }
+    }
+
+    /// What another class has measured is the first guess. The machine's profile is taken to be as wrong of each way as it was found to be
+    /// there; where it says nothing the way that is best there is taken, and the first look leaves out those that are hopeless there.
+    fn begins_as(&mut self, near: &Cell, at: usize) {
+        let measured = near.measured();
+        if self.expected == 0 {
+            let Some(best) = measured[near.way as usize] else { return };
+            let most = best * HOPELESS_NEARBY + CALL / (SHORTEST << at) as f64;
+            let hopeless = |way: &Way| near.time(*way).is_some_and(|time| time > most);
+            self.hopeless = Way::ALL.into_iter().filter(hopeless).map(bit).sum();
+            self.way = near.way;
+            return;
+        }
+        // How else frames may be copied is one matter, and how fast they come another.
+        let wrong = |way: Way| Some(measured[way as usize]? / near.profile[way as usize]?);
+        let of_frames = || Way::ALL.into_iter().filter(|other| other.in_frames()).find_map(wrong);
+        let guess = |way: Way| {
+            let wrong = wrong(way).or_else(|| if way.in_frames() { of_frames() } else { None });
+            Some(self.profile[way as usize]? * wrong?)
         };
+        let guesses = Way::ALL.map(guess);
+        for (time, guess) in self.times.iter_mut().zip(guesses) {
+            *time = guess.or(*time);
+        }
+        // Ways of which nothing was measured are not compared: it is the machine that is slower than its profile, and not the others.
+        let Some(mut best) = guesses[near.way as usize] else { return };
+        self.way = near.way;
+        for way in Way::ALL {
+            if let Some(time) = guesses[way as usize].filter(|time| *time < MARGIN * best) {
+                (self.way, best) = (way, time);
+            }
+        }
+        self.compared = self.way;
     }
 
     /// What was measured of each way.
@@ -548,15 +575,18 @@ impl Cell {
                 let beside = Way::ALL.into_iter().filter(|way| self.effort.several && copied_otherwise(way));
                 let beside = beside.map(bit).sum::<u8>();
                 let turn = (1..=WAYS).map(|next| Way::ALL[(self.compared as usize + next) % WAYS]);
-                // Of those that only the profile speaks of the most promising one comes first, single copies before frames.
+                // Of those that only the profile speaks of the most promising one comes first, single copies before frames, and last those that
+                // would have to be much better than it says.
+                let taken = self.time(self.way).unwrap_or(f64::INFINITY);
                 let expected = |way: &Way| match self.time(*way).filter(|_| self.is_expected(*way)) {
-                    Some(_) if copied_otherwise(way) => f64::MAX,
-                    time => time.unwrap_or(f64::INFINITY),
+                    Some(_) if copied_otherwise(way) => (1, 0.0),
+                    Some(time) => (if CLEARLY * time > taken { 2 } else { 0 }, time),
+                    None => (3, 0.0),
                 };
                 let next = turn
                     .into_iter()
                     .filter(|way| others & bit(*way) != 0)
-                    .min_by(|a, b| expected(a).total_cmp(&expected(b)));
+                    .min_by(|a, b| expected(a).partial_cmp(&expected(b)).unwrap_or(Ordering::Equal));
                 self.compared = next.unwrap_or(self.way);
                 others & (bit(self.compared) | beside)
             }

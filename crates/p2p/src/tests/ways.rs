@@ -230,24 +230,48 @@ fn a_way_that_is_clearly_better_is_taken_without_more_ado() {
     }
 }
 
-/// Where the profile has single copies all alike, what shorter messages have found decides how longer ones begin; where it does not, it does not.
+/// What shorter messages have found decides how longer ones begin, whatever the profile says of these: few messages are enough to gain by it.
 #[test]
-fn what_a_class_nearby_has_found_decides_between_ways_that_are_alike() {
+fn a_class_begins_with_what_one_nearby_has_found() {
     let expected = |profile: Profile| profile.ways(2).map(|row| (row, Found::NotYet)).collect::<Vec<_>>();
-    // As a Xeon of model 207.
-    let machine: Machine = |way, len, _| len as f64 / [5.0, 4.2, 6.6, 8.2, 4.0][way as usize];
-    for seed in 1..6 {
-        let mut pair = Pair::knowing(&expected(named("xeon")), seed, 0);
-        assert_eq!(pair.run(machine, 256 << 10, Traffic::BothWays, 3000).1, Way::Both);
-        for len in [1 << 20, 4 << 20] {
-            let (took, way) = pair.run(machine, len, Traffic::BothWays, 20);
-            assert!(way == Way::Both && took < 1.2, "{way:?}, {took}");
-            pair.run(machine, len, Traffic::BothWays, 1000);
+    // As a Xeon of model 207, of which the profile has all single copies alike.
+    let alike: Machine = |way, len, _| len as f64 / [5.0, 4.2, 6.6, 8.2, 4.0][way as usize];
+    // As an EPYC of family 23 whose cores are far from each other, of which the profile has the ring for the best of long messages.
+    let far: Machine = |way, len, _| len as f64 / [4.5, 7.1, 5.0, 11.0, 5.0][way as usize];
+    let slow_copies: Machine = |way, len, _| len as f64 / [8.0, 4.0, 4.0, 4.0, 7.0][way as usize];
+    let cases = [
+        ("xeon", alike, Way::Both),
+        ("zen", far, Way::Both),
+        ("epyc", far, Way::Both),
+        ("xeon", slow_copies, Way::Ring),
+    ];
+    for (profile, machine, found) in cases {
+        for (seed, traffic) in (1..6).flat_map(|seed| TRAFFIC.map(|traffic| (seed, traffic))) {
+            let mut pair = Pair::knowing(&expected(named(profile)), seed, 0);
+            assert_eq!(pair.run(machine, 1 << 20, traffic, 3000).1, found, "{profile}, {traffic:?}");
+            // The last one is as far from the first as what is found reaches.
+            for len in [2 << 20, 4 << 20, 8 << 20] {
+                let (took, way) = pair.run(machine, len, traffic, 20);
+                assert!(way == found && took < 1.25, "{profile}, {len} bytes, {traffic:?}: {way:?}, {took}");
+            }
         }
-        let mut pair = Pair::knowing(&expected(named("xeon")), seed, 0);
-        let slow_copies: Machine = |way, len, _| len as f64 / [8.0, 4.0, 4.0, 4.0, 7.0][way as usize];
-        assert_eq!(pair.run(slow_copies, 256 << 10, Traffic::BothWays, 3000).1, Way::Ring);
-        assert_eq!(pair.run(slow_copies, 1 << 20, Traffic::BothWays, 8).1, Way::Read);
+    }
+}
+
+/// What one size has found is no more than a guess for another: looks follow, and find what is better there.
+#[test]
+fn a_wrong_guess_is_found_out() {
+    let expected: Vec<_> = named("epyc").ways(2).map(|row| (row, Found::NotYet)).collect();
+    let machine: Machine = |way, len, traffic| match len >= 1 << 20 {
+        true => single_copy_is_best(way, len, traffic),
+        false => len as f64 / [8.0, 4.0, 4.0, 4.0, 7.0][way as usize],
+    };
+    for (seed, traffic) in (1..6).flat_map(|seed| TRAFFIC.map(|traffic| (seed, traffic))) {
+        let mut pair = Pair::knowing(&expected, seed, 0);
+        assert_eq!(pair.run(machine, 512 << 10, traffic, 3000).1, Way::Ring);
+        let way = pair.run(machine, 1 << 20, traffic, 2000).1;
+        let time = machine(way, 1 << 20, traffic) / best(machine, 1 << 20, traffic);
+        assert!(time < 1.04 / MARGIN, "{traffic:?}: {way:?}");
     }
 }
 
