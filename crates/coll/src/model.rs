@@ -1,6 +1,6 @@
 //! [`Model`]: what the parts of a [`Cost`] take on a machine, by its [`Profile`].
 
-use banyan_topo::{GpuFigures, GpuLinks, Message, Profile, SingleCopy, Way};
+use banyan_topo::{GpuFigures, GpuLinks, Message, Profile, SingleCopy, Way, fills};
 
 use crate::segments::{self, Products};
 use crate::shape::{PAGE, SCRATCH_IN_CACHE};
@@ -181,10 +181,10 @@ impl Model {
     }
 
     /// Bytes of its own buffers that a rank reads and writes in a call, from which on what is copied there goes past the caches: those of all ranks that
-    /// share a cache would fill half of it, so that little of it is still there when it is wanted.
+    /// share a cache would fill it.
     pub(crate) fn past(&self, topology: &Topology) -> u64 {
         let ranks = topology.levels.iter().map(|level| level.largest).min().unwrap_or(1).max(1);
-        (self.cache / 2.0) as u64 / u64::from(ranks)
+        fills(self.cache, ranks.into()) as u64
     }
 
     /// The same machine where the ranks' buffers are memory of GPUs, which copy from each other by these links: what messages take, and what is done to

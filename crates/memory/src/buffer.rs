@@ -238,6 +238,17 @@ impl Buffer {
         unsafe { self.read_to(at, out.as_mut_ptr(), out.len()) };
     }
 
+    /// [`Buffer::read`] of bytes that a peer gets: of a buffer that is longer than the caches hold past them, as [`vectors::choose`] was told.
+    #[inline(always)]
+    pub fn give(&self, at: isize, out: &mut [u8]) {
+        match self.host(at, out.len()) {
+            // SAFETY: valid for so many bytes (checked bounds, promise of the maker), and a slice of ours, which is no part of it.
+            Some(from) => unsafe { vectors::give(from, out.as_mut_ptr(), out.len(), self.len()) },
+            // SAFETY: a slice of ours.
+            None => unsafe { self.read_device(at, out.as_mut_ptr(), out.len()) },
+        }
+    }
+
     /// Copies bytes at offset `at` into `room`, in which nothing need be yet; gives it filled.
     #[inline(always)]
     pub fn read_into<'a>(&self, at: isize, room: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
@@ -308,6 +319,16 @@ impl Buffer {
             // SAFETY: what `of_host` says.
             Some((from, to)) => unsafe { vectors::take(from, to, len) },
             None => self.copy_by_device(at, from, from_at, len),
+        }
+    }
+
+    /// [`Buffer::give`] of `len` bytes at offset `at` into `to` at offset `to_at`, which is no part of this buffer.
+    #[inline(always)]
+    pub fn give_to(&self, at: isize, to: &Buffer, to_at: isize, len: usize) {
+        match to.of_host(to_at, self, at, len) {
+            // SAFETY: what `of_host` says.
+            Some((from, room)) => unsafe { vectors::give(from, room, len, self.len()) },
+            None => to.copy_by_device(to_at, self, at, len),
         }
     }
 

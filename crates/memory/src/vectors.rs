@@ -1,10 +1,10 @@
-//! Copies of memory that another core has written, in the place of the C library's copy: by vectors, where that is quicker on this
+//! Copies in the place of the C library's: by vectors, of memory that another core has written, where that is quicker on this
 //! machine, and past the caches.
 //!
 //! From 4 or 8 KiB on the C library copies by `rep movsb`. On some processors that waits for each line that is in another core's cache,
 //! where loads of vectors run ahead. Which way is quicker the profile of the machine says.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::small_copy;
 
@@ -14,10 +14,13 @@ const SHORTEST: usize = 4 << 10;
 const LONGEST: usize = 256 << 10;
 
 static CHOSEN: AtomicBool = AtomicBool::new(false);
+/// The shortest buffer that is read past the caches when a peer gets it, bytes.
+static PAST: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// From now on `take` copies by vectors, or not.
-pub fn choose(vectors: bool) {
+/// From now on `take` copies by vectors, or not, and `give` reads buffers of `past` bytes and more past the caches.
+pub fn choose(vectors: bool, past: usize) {
     CHOSEN.store(vectors && are_there(), Ordering::Relaxed);
+    PAST.store(if are_there() { past } else { usize::MAX }, Ordering::Relaxed);
 }
 
 /// Copies a slice to another one of the same length by vectors; false if this processor has none.
@@ -27,7 +30,7 @@ pub fn choose(vectors: bool) {
 pub fn copy(from: &[u8], to: &mut [u8]) -> bool {
     assert_eq!(from.len(), to.len());
     // SAFETY: two slices of the same length, on a processor that has what it takes.
-    are_there() && unsafe { by_vectors(from.as_ptr(), to.as_mut_ptr(), from.len()) }
+    are_there() && unsafe { by_vectors::<false>(from.as_ptr(), to.as_mut_ptr(), from.len()) }
 }
 
 /// Copies bytes that another process has written; the two stretches may overlap.
@@ -52,8 +55,23 @@ unsafe fn take_long(from: *const u8, to: *mut u8, len: usize) {
     let apart = (from as usize).abs_diff(to as usize) >= len;
     // SAFETY: the caller's promise; vectors were chosen because they are there.
     unsafe {
-        if !(apart && CHOSEN.load(Ordering::Relaxed) && by_vectors(from, to, len)) {
+        if !(apart && CHOSEN.load(Ordering::Relaxed) && by_vectors::<false>(from, to, len)) {
             std::ptr::copy(from, to, len);
+        }
+    }
+}
+
+/// Copies bytes for another process, which are a part of `whole` bytes that it gets; the two stretches do not overlap. Where the caches do not hold
+/// so many anyway, what is read takes no other line's place there.
+///
+/// # Safety
+/// As for [`take`].
+#[inline(always)]
+pub(crate) unsafe fn give(from: *const u8, to: *mut u8, len: usize, whole: usize) {
+    // SAFETY: the caller's promise; it was chosen because vectors are there.
+    unsafe {
+        if len < SHORTEST || whole < PAST.load(Ordering::Relaxed) || !by_vectors::<true>(from, to, len) {
+            small_copy::copy(from, to, len);
         }
     }
 }
@@ -63,18 +81,26 @@ fn are_there() -> bool {
     std::arch::is_x86_feature_detected!("avx")
 }
 
-/// Gives true: all is copied.
+/// Gives true: all is copied. `PAST` the caches: what is read is asked for as lines that are wanted once (`prefetchnta`).
 ///
 /// # Safety
 /// As for [`take`], for stretches that do not overlap, on a processor that has AVX.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
-unsafe fn by_vectors(from: *const u8, to: *mut u8, len: usize) -> bool {
-    use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_storeu_si256};
+unsafe fn by_vectors<const PAST: bool>(from: *const u8, to: *mut u8, len: usize) -> bool {
+    use std::arch::x86_64::{__m256i, _MM_HINT_NTA, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256};
     const VECTOR: usize = size_of::<__m256i>();
+    /// How far ahead lines are asked for, bytes: from 256 to 2,048 were alike on an EPYC of family 23.
+    const AHEAD: usize = 512;
 
     let mut at = 0;
     while len - at >= 4 * VECTOR {
+        if PAST {
+            // They never fault, wherever they are.
+            let ahead = from.wrapping_add(at + AHEAD).cast::<i8>();
+            _mm_prefetch::<_MM_HINT_NTA>(ahead);
+            _mm_prefetch::<_MM_HINT_NTA>(ahead.wrapping_add(2 * VECTOR));
+        }
         // SAFETY: so many bytes are left, by the promise; loads and stores take any alignment.
         unsafe {
             let (from, to) = (from.add(at).cast(), to.add(at).cast());
@@ -150,7 +176,7 @@ fn are_there() -> bool {
 /// # Safety
 /// None is needed.
 #[cfg(not(target_arch = "x86_64"))]
-unsafe fn by_vectors(_: *const u8, _: *mut u8, _: usize) -> bool {
+unsafe fn by_vectors<const PAST: bool>(_: *const u8, _: *mut u8, _: usize) -> bool {
     false
 }
 
@@ -160,7 +186,7 @@ mod tests {
 
     #[test]
     fn all_lengths_and_overlaps_give_what_a_plain_copy_gives() {
-        choose(true);
+        choose(true, 5000);
         let lengths = [0, 1, 127, 128, 129, 4095, 4096, 4097, 5000, 70_001];
         for (len, shift) in
             lengths.into_iter().flat_map(|len| [0, 1, 100, 5000, 80_000].map(move |shift| (len, shift)))
@@ -174,6 +200,10 @@ mod tests {
                 unsafe { take(start.add(from), start.add(to), len) };
                 assert!(copied == expected, "{len} bytes from {from} to {to}");
             }
+            let (mut to, expected) = (vec![9; len + 2], [&[9][..], &memory[shift..], &[9]].concat());
+            // SAFETY: both stretches lie inside.
+            unsafe { give(memory[shift..].as_ptr(), to[1..].as_mut_ptr(), len, len) };
+            assert!(to == expected, "{len} bytes from {shift}");
         }
         let mut to = vec![0; 1000];
         assert!(!copy(&[5; 1000], &mut to) || to == [5; 1000]);

@@ -8,7 +8,7 @@ use banyan_coll::{Model, Overrides, Tuning};
 use banyan_p2p as p2p;
 use banyan_pmi::{self as pmi, Client, Here, Job, settings};
 use banyan_shm::Shm;
-use banyan_topo::{HardwareMap, Profile, kept};
+use banyan_topo::{HardwareMap, Profile, fills, kept};
 use banyan_transport::NotStarted;
 #[cfg(feature = "sim")]
 use banyan_transport::sim::SimFabric;
@@ -132,7 +132,7 @@ fn boot(mut job: Job, mut client: Option<Client>, mut ports: Ports, shares_memor
         Some(text) => Profile::parse(text).map_err(|error| bad(settings::MACHINE, &error))?.0,
         None => Profile::default(),
     };
-    banyan_memory::vectors::choose(profile.prefers_vectors());
+    banyan_memory::vectors::choose(profile.prefers_vectors(), fills(profile.last_level_cache, 1.0) as usize);
     let tuning = Tuning {
         model: Model::of(&profile, job.hosts()),
         overrides: overrides.map_err(|error| bad(settings::COLL, &error))?,

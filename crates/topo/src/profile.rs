@@ -212,6 +212,12 @@ const WORTH: f64 = 0.95;
 /// Least seconds that a figure may be.
 const LEAST: f64 = 1e-15;
 
+/// Bytes that each of so many processes touches, from which on little of them is still in the `cache` that they share when it is wanted again:
+/// together they fill half of it.
+pub fn fills(cache: f64, processes: f64) -> f64 {
+    cache / 2.0 / processes
+}
+
 /// What a figure of this name may be.
 fn bounds(name: &str) -> std::ops::RangeInclusive<f64> {
     // 64 KiB to 64 GiB.
@@ -360,14 +366,21 @@ impl Profile {
     }
 
     /// What [`Profile::way`] is for a message that is part of such traffic. In windows nobody waits for the notes around it, and the memory that it goes
-    /// to is in no cache. Both ways each process copies at all times, so that to share a copy gains nothing.
+    /// to is in no cache, as that of a message is which is so long that both ends' buffers fill it. Both ways each process copies at all times, so that
+    /// to share a copy gains nothing.
     pub fn way_in(&self, traffic: Traffic, way: Way, distance: usize, bytes: f64) -> f64 {
         let Pair { single_copy, message, .. } = self.pairs[distance];
         let call = self.system_call + self.single_copy;
         let single_copy = single_copy.max(self.memory);
         let out = if way == Way::NonTemporal { message.byte } else { message.byte.max(self.memory) };
         match (traffic, way.single_copy()) {
-            (Traffic::OneWay, _) => self.way(way, distance, bytes),
+            (Traffic::OneWay, _) if bytes < fills(self.last_level_cache, 2.0) => {
+                self.way(way, distance, bytes)
+            }
+            (Traffic::OneWay, None) => message.latency + bytes * out,
+            (Traffic::OneWay, Some(SingleCopy { share, to_arrive, .. })) => {
+                to_arrive * message.latency + call + share * bytes * single_copy
+            }
             (Traffic::Window, None) => message.overhead + bytes * out,
             (Traffic::Window, Some(SingleCopy { share, .. })) => call + share * bytes * single_copy,
             (Traffic::BothWays, None) => 2.0 * message.overhead + bytes * (message.byte + out),

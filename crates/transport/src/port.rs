@@ -332,7 +332,7 @@ pub trait Port {
         _token: Option<Token>,
         _order: Order,
     ) -> Result<Sent, Refusal> {
-        self.send_bcopy(peer, head, len, &mut |body| memory.read(at, body)).map(|()| Sent::Done)
+        self.send_bcopy(peer, head, len, &mut |body| memory.give(at, body)).map(|()| Sent::Done)
     }
 
     /// Registers memory of this process: `peer` may reach it in these ways, as far as [`Caps`] say that it can.
