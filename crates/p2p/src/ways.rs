@@ -87,6 +87,8 @@ const ALARM: u8 = 4;
 const ALARM_PRICE: f64 = 0.05;
 /// What looks may cost until then, as a part of the time of all messages.
 const FIRST_PRICE: f64 = 0.1;
+/// So much more seldom a class looks until then that began with what one nearby has found.
+const GUESSED: u32 = 4;
 /// A message is slow if it takes this much longer than the machine's profile says of its way, which knows of no message that is too long for
 /// the caches: 4 MiB took 4.5 times as long on a Xeon.
 const FAR_OFF: f64 = 5.0;
@@ -217,6 +219,8 @@ struct Cell {
     profile: [Option<f64>; WAYS],
     /// Ways of which what is known follows from that, as bits: none has been compared yet.
     expected: u8,
+    /// It began with what a class nearby has found.
+    guessed: bool,
     /// Messages until the next look.
     wait: u32,
     /// Messages until the next alarm is heard.
@@ -388,6 +392,7 @@ impl Cell {
             times: [None; WAYS],
             profile: [None; WAYS],
             expected: 0,
+            guessed: false,
             wait: effort.before,
             deaf: 0,
             slow: 0,
@@ -450,6 +455,7 @@ impl Cell {
             }
         }
         self.compared = self.way;
+        (self.guessed, self.wait) = (true, GUESSED * self.wait);
     }
 
     /// What was measured of each way.
@@ -576,8 +582,8 @@ impl Cell {
                 let beside = beside.map(bit).sum::<u8>();
                 let turn = (1..=WAYS).map(|next| Way::ALL[(self.compared as usize + next) % WAYS]);
                 // Of those that only the profile speaks of the most promising one comes first, single copies before frames, and last those that
-                // would have to be much better than it says.
-                let taken = self.time(self.way).unwrap_or(f64::INFINITY);
+                // would have to be much better than it says, once the way that is taken was measured.
+                let taken = self.measured()[self.way as usize].unwrap_or(f64::INFINITY);
                 let expected = |way: &Way| match self.time(*way).filter(|_| self.is_expected(*way)) {
                     Some(_) if copied_otherwise(way) => (1, 0.0),
                     Some(time) => (if CLEARLY * time > taken { 2 } else { 0 }, time),
@@ -662,7 +668,11 @@ impl Cell {
         let lost = lost.saturating_add((f64::from(announced) / PRICE) as u32);
         self.left_out = std::mem::take(&mut self.hopeless) != 0;
         let first = self.left_out || self.expected != 0;
-        let (most, least) = if first { (FIRST_PRICE, self.effort.expecting) } else { (PRICE, BETWEEN) };
+        let seldom = if self.guessed { GUESSED } else { 1 };
+        let (most, least) = match first {
+            true => (FIRST_PRICE / f64::from(seldom), seldom * self.effort.expecting),
+            false => (PRICE, BETWEEN),
+        };
         self.wait = ((f64::from(lost) * (PRICE / most)) as u32).clamp(least, LONGEST_WAIT);
         self.deaf = (f64::from(lost) * (PRICE / ALARM_PRICE)) as u32;
     }

@@ -217,11 +217,11 @@ fn a_job_begins_with_the_best_way_of_the_profile() {
 /// Where cores are much farther from each other than the profile has them, single copies are better by so much that a few messages show it.
 #[test]
 fn a_way_that_is_clearly_better_is_taken_without_more_ado() {
-    let expected: Vec<_> = named("epyc").ways(2).map(|row| (row, Found::NotYet)).collect();
+    let expected = |profile: Profile| profile.ways(2).map(|row| (row, Found::NotYet)).collect::<Vec<_>>();
     let far: Machine = |way, len, _| len as f64 / [4.5, 7.1, 5.0, 6.0, 5.0][way as usize];
     for (seed, len) in (1..).zip([64 << 10, 256 << 10, 1 << 20]) {
-        for traffic in TRAFFIC {
-            let mut pair = Pair::knowing(&expected, seed, 0);
+        for (profile, traffic) in ["epyc", "zen"].into_iter().flat_map(|name| TRAFFIC.map(|of| (name, of))) {
+            let mut pair = Pair::knowing(&expected(named(profile)), seed, 0);
             // The ring gets warm and the first look is waited for; then five or four messages by the ring, and not many by single copies.
             let messages = 32 + (4 << 20) / len as u32 + 64 + 10;
             let way = pair.run(far, len, traffic, messages).1;
