@@ -1,8 +1,8 @@
 //! Algorithms over shared memory for collectives where not all ranks know all sizes. A rank's cell has a
 //! sub-buffer for each rank that it gives something. Of a block that does not fit into its sub-buffer, as much as fits
 //! goes through the pair's area of the shared scratch, and the rest by message; one that is so long that a message is quicker
-//! ([`Shape::longest_copied`]) goes as one, or, where there are more ranks than cores, by single copy between the two ranks' memory
-//! ([`Direct`]), which all do at a time. Both ends of a pair know the size of their block, so each pair decides for itself; a pair without
+//! ([`Shape::longest_copied`]) goes as one. Where there are more ranks than cores either goes by single copy between the two ranks' memory
+//! instead ([`Direct`]), which all do at a time. Both ends of a pair know the size of their block, so each pair decides for itself; a pair without
 //! data does nothing.
 
 use std::ops::Range;
@@ -19,7 +19,7 @@ pub(crate) const ROWS: &[&Algorithm] = &[&GATHERV, &SCATTERV, &ALLTOALLV, &ALLTO
 pub(crate) const GATHERV: Algorithm = Algorithm {
     kind: Kind::Gatherv,
     name: "cico",
-    about: "all publish, the root copies, of large blocks first from the shared scratch, then by message: one node",
+    about: "all publish, the root copies, of large blocks first from the shared scratch, then by message, or by single copy: one node",
     needs: Needs::SubBuffers,
     phases: |_| 1,
     chunks: |shape| match area(shape) {
@@ -39,15 +39,16 @@ pub(crate) const GATHERV: Algorithm = Algorithm {
 
 pub(crate) const SCATTERV: Algorithm = Algorithm {
     kind: Kind::Scatterv,
-    about: "the root publishes all blocks, each copies its own, of large ones first from the shared scratch, then by message: \
-            one node",
+    about: "the root publishes all blocks, each copies its own, of large ones first from the shared scratch, then by message, \
+            or by single copy: one node",
     cost: |case: &Case| rooted_cost(case, one_of_many(case), 1.0 + case.p() / 8.0),
     ..GATHERV
 };
 
 pub(crate) const ALLTOALLV: Algorithm = Algorithm {
     kind: Kind::Alltoallv,
-    about: "all publish all blocks, each copies its own, of large ones first from the shared scratch, then by message: one node",
+    about: "all publish all blocks, each copies its own, of large ones first from the shared scratch, then by message, or by single \
+            copy: one node",
     chunks: |shape| match pair_area(shape) {
         0 => Chunks::NONE,
         _ if Chunks::ranks_tell(shape) => Chunks::exchanged(shape, shape.half()),
@@ -216,7 +217,7 @@ fn alltoallv(shape: &Shape, index: u32, round: &mut Round) {
 struct PairExchange {
     /// The number of sub-buffers of a cell.
     sub_buffers: u32,
-    /// How blocks go that are longer than those that go over the shared scratch, if not by message.
+    /// How blocks go that do not go over the shared scratch as a whole, if not by message.
     direct: Option<Direct>,
     /// Units of the shared scratch for each distance.
     area: u64,
@@ -366,9 +367,9 @@ impl PairExchange {
         self.sub_buffers == 1 && sub_buffer.holds(block.len)
     }
 
-    /// True if a block goes from one rank's memory to the other's.
+    /// True if a block goes from one rank's memory to the other's: one that is not whole on the shared scratch.
     fn goes_directly(&self, block: Span, sub_buffer: SubBuffer) -> bool {
-        self.direct.is_some() && !sub_buffer.holds(block.len) && block.len > self.longest
+        self.direct.is_some() && !sub_buffer.holds(block.len) && block.len > self.longest.min(self.area)
     }
 
     /// The block, if it goes in this way.
