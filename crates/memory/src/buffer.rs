@@ -242,7 +242,7 @@ impl Buffer {
     #[inline(always)]
     pub fn give(&self, at: isize, out: &mut [u8]) {
         match self.host(at, out.len()) {
-            // SAFETY: valid for so many bytes (checked bounds, promise of the maker), and a slice of ours, which is no part of it.
+            // SAFETY: valid for so many bytes (checked bounds, promise of the maker), and a slice of ours.
             Some(from) => unsafe { vectors::give(from, out.as_mut_ptr(), out.len(), self.len()) },
             // SAFETY: a slice of ours.
             None => unsafe { self.read_device(at, out.as_mut_ptr(), out.len()) },
@@ -322,13 +322,13 @@ impl Buffer {
         }
     }
 
-    /// [`Buffer::give`] of `len` bytes at offset `at` into `to` at offset `to_at`, which is no part of this buffer.
+    /// [`Buffer::copy_from`] of bytes that a peer gets, as [`Buffer::give`].
     #[inline(always)]
-    pub fn give_to(&self, at: isize, to: &Buffer, to_at: isize, len: usize) {
-        match to.of_host(to_at, self, at, len) {
+    pub fn copy_given(&self, at: isize, from: &Buffer, from_at: isize, len: usize) {
+        match self.of_host(at, from, from_at, len) {
             // SAFETY: what `of_host` says.
-            Some((from, room)) => unsafe { vectors::give(from, room, len, self.len()) },
-            None => to.copy_by_device(to_at, self, at, len),
+            Some((source, to)) => unsafe { vectors::give(source, to, len, from.len()) },
+            None => self.copy_by_device(at, from, from_at, len),
         }
     }
 

@@ -52,28 +52,34 @@ pub(crate) unsafe fn take(from: *const u8, to: *mut u8, len: usize) {
 /// As for [`take`].
 #[inline(never)]
 unsafe fn take_long(from: *const u8, to: *mut u8, len: usize) {
-    let apart = (from as usize).abs_diff(to as usize) >= len;
     // SAFETY: the caller's promise; vectors were chosen because they are there.
     unsafe {
-        if !(apart && CHOSEN.load(Ordering::Relaxed) && by_vectors::<false>(from, to, len)) {
+        if !(are_apart(from, to, len) && CHOSEN.load(Ordering::Relaxed) && by_vectors::<false>(from, to, len))
+        {
             std::ptr::copy(from, to, len);
         }
     }
 }
 
-/// Copies bytes for another process, which are a part of `whole` bytes that it gets; the two stretches do not overlap. Where the caches do not hold
+/// Copies bytes for another process, which are a part of `whole` bytes that it gets; the two stretches may overlap. Where the caches do not hold
 /// so many anyway, what is read takes no other line's place there.
 ///
 /// # Safety
 /// As for [`take`].
 #[inline(always)]
 pub(crate) unsafe fn give(from: *const u8, to: *mut u8, len: usize, whole: usize) {
+    let past = len >= SHORTEST && whole >= PAST.load(Ordering::Relaxed) && are_apart(from, to, len);
     // SAFETY: the caller's promise; it was chosen because vectors are there.
     unsafe {
-        if len < SHORTEST || whole < PAST.load(Ordering::Relaxed) || !by_vectors::<true>(from, to, len) {
+        if !(past && by_vectors::<true>(from, to, len)) {
             small_copy::copy(from, to, len);
         }
     }
+}
+
+/// Whether two stretches of so many bytes do not overlap.
+fn are_apart(from: *const u8, to: *mut u8, len: usize) -> bool {
+    (from as usize).abs_diff(to as usize) >= len
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -128,7 +134,7 @@ pub(crate) unsafe fn past(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         #[cfg(target_arch = "x86_64")]
-        if len >= SHORTEST && (from as usize).abs_diff(to as usize) >= len {
+        if len >= SHORTEST && are_apart(from, to, len) {
             return by_non_temporal_stores(from, to, len);
         }
         small_copy::copy(from, to, len);
@@ -198,7 +204,12 @@ mod tests {
                 let start = copied.as_mut_ptr();
                 // SAFETY: both stretches lie inside.
                 unsafe { take(start.add(from), start.add(to), len) };
-                assert!(copied == expected, "{len} bytes from {from} to {to}");
+                assert!(copied == expected, "{len} bytes taken from {from} to {to}");
+                copied.copy_from_slice(&memory);
+                let start = copied.as_mut_ptr();
+                // SAFETY: both stretches lie inside.
+                unsafe { give(start.add(from), start.add(to), len, len) };
+                assert!(copied == expected, "{len} bytes given from {from} to {to}");
             }
             let (mut to, expected) = (vec![9; len + 2], [&[9][..], &memory[shift..], &[9]].concat());
             // SAFETY: both stretches lie inside.

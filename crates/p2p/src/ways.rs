@@ -370,12 +370,10 @@ impl Ways {
             return;
         }
         let near = (1..=NEARBY).flat_map(|far| [at.checked_sub(far), Some(at + far)]).flatten();
-        let known = |at: &usize| {
-            cell(*at).is_some_and(|near| near.is_settled() && near.measured()[near.way as usize].is_some())
-        };
-        let Some(nearby) = near.into_iter().find(known) else { return };
-        let Some(near) = cell(nearby).copied() else { return };
-        self.classes[at].cells[traffic as usize].begins_as(&near, nearby);
+        let known = |near: &&Cell| near.is_settled() && near.measured()[near.way as usize].is_some();
+        let mut near = near.into_iter();
+        let Some((near, at_near)) = near.find_map(|at| Some((*cell(at).filter(known)?, at))) else { return };
+        self.classes[at].cells[traffic as usize].begins_as(&near, at_near);
     }
 }
 

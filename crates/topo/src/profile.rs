@@ -354,13 +354,16 @@ impl Profile {
     /// it, in seconds.
     pub fn way(&self, way: Way, distance: usize, bytes: f64) -> f64 {
         let Pair { single_copy, message, .. } = self.pairs[distance];
+        self.alone(way, distance, bytes, [message.byte, single_copy])
+    }
+
+    /// What a message takes that is the only one under way, where a byte takes so long in frames and by single copy.
+    fn alone(&self, way: Way, distance: usize, bytes: f64, [in_frames, single_copy]: [f64; 2]) -> f64 {
+        let latency = self.pairs[distance].message.latency;
         match way.single_copy() {
-            None => message.latency + bytes * message.byte,
+            None => latency + bytes * in_frames,
             Some(SingleCopy { share, to_arrive, .. }) => {
-                to_arrive * message.latency
-                    + self.system_call
-                    + self.single_copy
-                    + share * bytes * single_copy
+                to_arrive * latency + self.system_call + self.single_copy + share * bytes * single_copy
             }
         }
     }
@@ -377,10 +380,7 @@ impl Profile {
             (Traffic::OneWay, _) if bytes < fills(self.last_level_cache, 2.0) => {
                 self.way(way, distance, bytes)
             }
-            (Traffic::OneWay, None) => message.latency + bytes * out,
-            (Traffic::OneWay, Some(SingleCopy { share, to_arrive, .. })) => {
-                to_arrive * message.latency + call + share * bytes * single_copy
-            }
+            (Traffic::OneWay, _) => self.alone(way, distance, bytes, [out, single_copy]),
             (Traffic::Window, None) => message.overhead + bytes * out,
             (Traffic::Window, Some(SingleCopy { share, .. })) => call + share * bytes * single_copy,
             (Traffic::BothWays, None) => 2.0 * message.overhead + bytes * (message.byte + out),

@@ -172,7 +172,7 @@ impl Operands for Contiguous<'_> {
         match (from.buf, into.buf) {
             _ if base.address(at) == to.address(to_at) => {}
             _ if into.past => to.copy_past(to_at, base, at, into.len as usize),
-            (Buf::Send, Buf::SharedScratch) => base.give_to(at, to, to_at, into.len as usize),
+            (Buf::Send, Buf::SharedScratch) => to.copy_given(to_at, base, at, into.len as usize),
             (Buf::SharedScratch, Buf::Send | Buf::Recv) => to.take_from(to_at, base, at, into.len as usize),
             _ => to.copy_from(to_at, base, at, into.len as usize),
         }
