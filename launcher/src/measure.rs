@@ -29,6 +29,10 @@ const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Bytes that stay in a core's own cache.
 const CACHED: usize = 64 << 10;
+/// Bytes of a page.
+const PAGE: usize = 4 << 10;
+/// How much further in its page the target of an aliased copy lies than the source, bytes: as a long block of the C library's heap lies behind its page.
+const ALIASED: usize = 16;
 /// Bytes of each operand of a sum that stays in a core's first cache.
 const SUMMED: usize = 8 << 10;
 /// Bytes that no cache holds, at least and at most: as many as the last-level cache has, where that is known, since as many are written.
@@ -52,9 +56,15 @@ pub(crate) fn measure(before: Profile) -> Profile {
     let pairs = pairs(&machine);
     let named = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
     let (call, own) = (system_call(), get(&[0; SHORT], &mut [0; SHORT]));
-    take(&named(&["system_call", "copy_byte", "memory_byte", "reduce_byte"]), &mut || {
-        vec![call, copy(CACHED), copy(uncached(&machine)), reduce()]
-    });
+    take(
+        &named(&["system_call", "copy_byte", "aliased_copy_byte", "memory_byte", "reduce_byte"]),
+        &mut || vec![call, copy(CACHED, 0), copy(CACHED, ALIASED), copy(uncached(&machine), 0), reduce()],
+    );
+    if own {
+        take(&named(&["own_single_copy_byte", "aliased_single_copy_byte"]), &mut || {
+            vec![own_single_copy(0), own_single_copy(ALIASED)]
+        });
+    }
     for (distance, cpus) in DISTANCES.iter().zip(pairs).rev() {
         let Some(cpus) = cpus else { continue };
         let names =
@@ -149,12 +159,40 @@ fn system_call() -> f64 {
     least(|| timed(|| (0..100).for_each(|_| _ = std::hint::black_box(rustix::process::getppid()))) / 100.0)
 }
 
-/// A byte copied, of so many.
-fn copy(bytes: usize) -> f64 {
-    let (from, mut to) = (vec![1u8; bytes], vec![2u8; bytes]);
-    least(|| {
-        timed(|| std::hint::black_box(&mut to).copy_from_slice(std::hint::black_box(&from))) / bytes as f64
-    })
+/// Memory that begins so many bytes behind the start of a page. How fast a copy is may depend on where in their pages both ends lie.
+struct Placed {
+    memory: Vec<u8>,
+    start: usize,
+}
+
+impl Placed {
+    fn new(bytes: usize, place: usize) -> Placed {
+        // Written, so that it is there.
+        let memory = vec![1; bytes + 2 * PAGE];
+        let start = memory.as_ptr().align_offset(PAGE) + place;
+        Placed { memory, start }
+    }
+
+    /// All but what is around them.
+    fn bytes(&mut self) -> &mut [u8] {
+        let bytes = self.memory.len() - 2 * PAGE;
+        &mut self.memory[self.start..self.start + bytes]
+    }
+}
+
+/// A byte copied, of so many, to a place so many bytes further in its page.
+fn copy(bytes: usize, further: usize) -> f64 {
+    let (mut from, mut to) = (Placed::new(bytes, 0), Placed::new(bytes, further));
+    let (from, to) = (from.bytes(), to.bytes());
+    let copy = |from: &[u8], to: &mut [u8]| to.copy_from_slice(from);
+    least(|| timed(|| copy(std::hint::black_box(from), std::hint::black_box(to))) / bytes as f64)
+}
+
+/// A byte of a single copy within this process to a place so many bytes further in its page.
+fn own_single_copy(further: usize) -> f64 {
+    let (mut from, mut to) = (Placed::new(CACHED, 0), Placed::new(CACHED, further));
+    let (from, to) = (from.bytes(), to.bytes());
+    least(|| timed_if(|| get(from, to)) / CACHED as f64)
 }
 
 /// A byte of a sum of doubles, as collectives add it up: of few, as many ranks add up.
@@ -244,13 +282,13 @@ fn line(cpus: (u32, u32)) -> f64 {
 
 /// The least that `what` takes with memory that the other core has just written.
 fn with_others(cpus: (u32, u32), mut what: impl FnMut(&[u8]) -> f64) -> f64 {
-    let (baton, memory) = (Baton::default(), Mutex::new(vec![0u8; CACHED]));
+    let (baton, memory) = (Baton::default(), Mutex::new(Placed::new(CACHED, 0)));
     let lock = || memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let write = || lock().iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
+    let write = || lock().bytes().iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
     let mine = || {
         let least = least(|| {
             baton.ask();
-            what(&lock())
+            what(lock().bytes())
         });
         baton.end();
         least
@@ -260,15 +298,15 @@ fn with_others(cpus: (u32, u32), mut what: impl FnMut(&[u8]) -> f64) -> f64 {
 
 /// A byte copied of what the other core has just written, by `copy`.
 fn others_copy(cpus: (u32, u32), copy: fn(&[u8], &mut [u8]) -> bool) -> f64 {
-    let mut to = vec![0; CACHED];
-    with_others(cpus, |from| timed_if(|| copy(from, std::hint::black_box(&mut to)))) / CACHED as f64
+    let mut to = Placed::new(CACHED, 0);
+    with_others(cpus, |from| timed_if(|| copy(from, std::hint::black_box(to.bytes())))) / CACHED as f64
 }
 
 /// A single copy of few bytes, and a byte of a longer one: the mean of what the other core has just written, and of what this one has
 /// got before. Programs send either, and on some processors the latter takes half as long.
 fn single_copy(cpus: (u32, u32)) -> (f64, f64) {
-    let mut to = vec![0; CACHED];
-    let mut of = |from: &[u8]| timed_if(|| get(from, &mut to[..from.len()]));
+    let mut to = Placed::new(CACHED, 0);
+    let mut of = |from: &[u8]| timed_if(|| get(from, &mut to.bytes()[..from.len()]));
     let few = with_others(cpus, |from| of(&from[..SHORT]));
     let written = with_others(cpus, &mut of);
     let known = with_others(cpus, |from| of(from).min(of(from)));
@@ -346,14 +384,14 @@ fn heard(way: &mut impl Way, bytes: usize) -> bool {
 struct Ring {
     shm: Shm,
     peer: Peer,
-    memory: Vec<u8>,
+    memory: Placed,
 }
 
 fn rings() -> Option<(Ring, Ring)> {
     let memory = Shm::memory(2, banyan_topo::private_cache()).ok()?;
     let ring = |me: u32| {
         let shm = Shm::attach(memory.try_clone().ok()?, me, &[Peer(0), Peer(1)], Default::default()).ok()?;
-        Some(Ring { shm, peer: Peer(1 - me), memory: vec![0; FRAME] })
+        Some(Ring { shm, peer: Peer(1 - me), memory: Placed::new(FRAME, 0) })
     };
     Some((ring(0)?, ring(1)?))
 }
@@ -364,7 +402,7 @@ impl Way for Ring {
         let mut left = bytes;
         while left > 0 {
             let part = left.min(FRAME);
-            let body = &self.memory[..part];
+            let body = &self.memory.bytes()[..part];
             let sent = match part {
                 SHORT => self.shm.send_short(self.peer, &HEAD, body),
                 _ => self.shm.send_bcopy(self.peer, &HEAD, part, &mut |room| room.copy_from_slice(body)),
@@ -378,7 +416,7 @@ impl Way for Ring {
     }
 
     fn received(&mut self) -> usize {
-        let mut arrived = Arrived { into: &mut self.memory, bytes: 0 };
+        let mut arrived = Arrived { into: self.memory.bytes(), bytes: 0 };
         self.shm.poll(&mut arrived);
         arrived.bytes
     }

@@ -245,7 +245,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
                 to.cast::<u128>().write_unaligned(both.0);
                 to.add(len - 16).cast::<u128>().write_unaligned(both.1);
             }
-            _ => std::ptr::copy(from, to, len),
+            _ => banyan_memory::copy(from, to, len),
         }
     }
 }

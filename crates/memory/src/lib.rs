@@ -41,5 +41,5 @@ pub use lock::{EngineGuard, EngineLock, Refused, Serialized};
 pub use scratch::Scratch;
 pub use shared::{Exported, Imported, Keeper, Pinned, count_handed};
 pub use simulated::SimulatedDevice;
-pub use small_copy::copy_short;
+pub use small_copy::{copy, copy_short};
 pub use stats::{DeviceCounter, DeviceStats, device_counters, device_stats, why_no_kernels};

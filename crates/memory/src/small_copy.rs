@@ -1,5 +1,7 @@
 //! [`copy`], [`small_copy`] and [`copy_short`]: copy a few bytes without a function call, which would cost more than the copy.
 
+use crate::vectors::{BY_LIBRARY, copy_long};
+
 /// The most bytes that [`small_copy`] copies.
 pub(crate) const SMALL: usize = 16;
 
@@ -27,12 +29,13 @@ pub(crate) unsafe fn small_copy(from: *const u8, to: *mut u8, len: usize) {
 /// # Safety
 /// `from` is valid for reads of `len` bytes and `to` for writes.
 #[inline(always)]
-pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         match len {
             0..=SMALL => small_copy(from, to, len),
-            _ => std::ptr::copy(from, to, len),
+            _ if len <= BY_LIBRARY => std::ptr::copy(from, to, len),
+            _ => copy_long(from, to, len),
         }
     }
 }

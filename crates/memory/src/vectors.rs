@@ -1,8 +1,8 @@
-//! Copies in the place of the C library's: by vectors, of memory that another core has written, where that is quicker on this
-//! machine, and past the caches.
+//! Copies in the place of the C library's: by vectors, where that is quicker on this machine, and past the caches.
 //!
-//! From 4 or 8 KiB on the C library copies by `rep movsb`. On some processors that waits for each line that is in another core's cache,
-//! where loads of vectors run ahead. Which way is quicker the profile of the machine says.
+//! From 2, 4 or 8 KiB on the C library copies by `rep movsb`. On some processors that waits for each line that is in another core's cache,
+//! where loads of vectors run ahead. On others it takes some twenty times as long where the copy is *aliased*: its target lies a few bytes
+//! further in its page than the source. Which way is quicker the profile of the machine says.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -13,14 +13,63 @@ const SHORTEST: usize = 4 << 10;
 /// Of more than this the copy is in no other core's cache, bytes: 1 MiB took as long by either way.
 const LONGEST: usize = 256 << 10;
 
+/// The C library copies no more than this by vectors, bytes.
+pub(crate) const BY_LIBRARY: usize = 2 << 10;
+/// Bytes of a page.
+const PAGE: usize = 4 << 10;
+/// An aliased copy's target lies less than this further in its page than the source, bytes.
+const ALIASED: usize = 32;
+
 static CHOSEN: AtomicBool = AtomicBool::new(false);
+static SHUNS_ALIASED: AtomicBool = AtomicBool::new(false);
+static SHUNS_ALIASED_SINGLE_COPY: AtomicBool = AtomicBool::new(false);
 /// The shortest buffer that is read past the caches when a peer gets it, bytes.
 static PAST: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// From now on `take` copies by vectors, or not, and `give` reads buffers of `past` bytes and more past the caches.
-pub fn choose(vectors: bool, past: usize) {
-    CHOSEN.store(vectors && are_there(), Ordering::Relaxed);
-    PAST.store(if are_there() { past } else { usize::MAX }, Ordering::Relaxed);
+/// How this process had better copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    /// Vectors copy what another core has written.
+    pub taken: bool,
+    /// Vectors copy what would be aliased.
+    pub aliased: bool,
+    /// The system had better not be asked for a single copy that is aliased.
+    pub aliased_single_copy: bool,
+    /// The shortest buffer that is read past the caches when a peer gets it, bytes.
+    pub past: usize,
+}
+
+/// From now on this process copies so.
+pub fn choose(choice: Choice) {
+    CHOSEN.store(choice.taken && are_there(), Ordering::Relaxed);
+    SHUNS_ALIASED.store(choice.aliased && are_there(), Ordering::Relaxed);
+    SHUNS_ALIASED_SINGLE_COPY.store(choice.aliased_single_copy, Ordering::Relaxed);
+    PAST.store(if are_there() { choice.past } else { usize::MAX }, Ordering::Relaxed);
+}
+
+/// Whether a single copy of `len` bytes between these addresses had better go by way of memory that lies elsewhere in its page.
+pub fn shuns_single_copy(from: u64, to: u64, len: usize) -> bool {
+    len > PAGE && SHUNS_ALIASED_SINGLE_COPY.load(Ordering::Relaxed) && is_aliased(from as usize, to as usize)
+}
+
+/// Whether a copy between these addresses is aliased.
+fn is_aliased(from: usize, to: usize) -> bool {
+    (1..ALIASED).contains(&(to.wrapping_sub(from) % PAGE))
+}
+
+/// A plain copy of more than [`BY_LIBRARY`] bytes; the two stretches may overlap.
+///
+/// # Safety
+/// As for [`take`].
+#[inline(never)]
+pub(crate) unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
+    let aliased = is_aliased(from as usize, to as usize) && are_apart(from, to, len);
+    // SAFETY: the caller's promise; vectors were chosen because they are there.
+    unsafe {
+        if !(aliased && SHUNS_ALIASED.load(Ordering::Relaxed) && by_vectors::<false>(from, to, len)) {
+            std::ptr::copy(from, to, len);
+        }
+    }
 }
 
 /// Copies a slice to another one of the same length by vectors; false if this processor has none.
@@ -56,7 +105,7 @@ unsafe fn take_long(from: *const u8, to: *mut u8, len: usize) {
     unsafe {
         if !(are_apart(from, to, len) && CHOSEN.load(Ordering::Relaxed) && by_vectors::<false>(from, to, len))
         {
-            std::ptr::copy(from, to, len);
+            copy_long(from, to, len);
         }
     }
 }
@@ -192,7 +241,7 @@ mod tests {
 
     #[test]
     fn all_lengths_and_overlaps_give_what_a_plain_copy_gives() {
-        choose(true, 5000);
+        choose(Choice { taken: true, aliased: true, aliased_single_copy: true, past: 5000 });
         let lengths = [0, 1, 127, 128, 129, 4095, 4096, 4097, 5000, 70_001];
         for (len, shift) in
             lengths.into_iter().flat_map(|len| [0, 1, 100, 5000, 80_000].map(move |shift| (len, shift)))
@@ -210,6 +259,11 @@ mod tests {
                 // SAFETY: both stretches lie inside.
                 unsafe { give(start.add(from), start.add(to), len, len) };
                 assert!(copied == expected, "{len} bytes given from {from} to {to}");
+                copied.copy_from_slice(&memory);
+                let start = copied.as_mut_ptr();
+                // SAFETY: both stretches lie inside.
+                unsafe { copy_long(start.add(from), start.add(to), len) };
+                assert!(copied == expected, "{len} bytes copied from {from} to {to}");
             }
             let (mut to, expected) = (vec![9; len + 2], [&[9][..], &memory[shift..], &[9]].concat());
             // SAFETY: both stretches lie inside.
@@ -218,6 +272,16 @@ mod tests {
         }
         let mut to = vec![0; 1000];
         assert!(!copy(&[5; 1000], &mut to) || to == [5; 1000]);
+    }
+
+    #[test]
+    fn few_bytes_further_in_the_page_are_aliased() {
+        let aliased = |from, to| is_aliased(from, to);
+        assert!(aliased(0, 1) && aliased(0x7010, 0x302f) && aliased(0x1ff8, 0x5008));
+        assert!(!aliased(0, 0) && !aliased(0, 32) && !aliased(1, 0) && !aliased(0x7010, 0x3010));
+        choose(Choice { taken: true, aliased: true, aliased_single_copy: true, past: 5000 });
+        assert!(shuns_single_copy(0x1000, 0x9010, 5000));
+        assert!(!shuns_single_copy(0x1000, 0x9010, 4096) && !shuns_single_copy(0x1010, 0x9000, 5000));
     }
 
     #[test]

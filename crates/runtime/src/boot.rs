@@ -132,7 +132,12 @@ fn boot(mut job: Job, mut client: Option<Client>, mut ports: Ports, shares_memor
         Some(text) => Profile::parse(text).map_err(|error| bad(settings::MACHINE, &error))?.0,
         None => Profile::default(),
     };
-    banyan_memory::vectors::choose(profile.prefers_vectors(), fills(profile.last_level_cache, 1.0) as usize);
+    banyan_memory::vectors::choose(banyan_memory::vectors::Choice {
+        taken: profile.prefers_vectors(),
+        aliased: profile.shuns_aliased(),
+        aliased_single_copy: profile.shuns_aliased_single_copy(),
+        past: fills(profile.last_level_cache, 1.0) as usize,
+    });
     let tuning = Tuning {
         model: Model::of(&profile, job.hosts()),
         overrides: overrides.map_err(|error| bad(settings::COLL, &error))?,

@@ -6,6 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError, Weak};
 use banyan_memory::Buffer;
 use banyan_transport::{Remote, Transfer};
 
+use crate::aliased;
 use crate::arena::WakeConditions;
 use crate::doorbell::SleepMode;
 use crate::segment::{Block, Segment};
@@ -397,8 +398,14 @@ impl Attachment {
             let parts = &parts[..count];
             let len = parts.iter().map(|part| part.iov_len).sum();
             let there = [part(remote.addr + done as u64, len)];
-            // SAFETY: the parts are checked against the bounds of buffers that may be read and written.
-            match unsafe { system::copy_process(pid, &there, parts, way == Way::Write) } {
+            let copied = match local {
+                [one] if aliased::shuns(remote.addr, one, way) => {
+                    aliased::copy(pid, remote.addr + done as u64, (one, done), way)
+                }
+                // SAFETY: the parts are checked against the bounds of buffers that may be read and written.
+                _ => unsafe { system::copy_process(pid, &there, parts, way == Way::Write) },
+            };
+            match copied {
                 Ok(got) if got > 0 => done += got,
                 Ok(_) => return false,
                 Err(error) => {
@@ -461,7 +468,7 @@ const PARTS: usize = 16;
 const MOST: usize = 1 << 30;
 
 /// So many bytes from `addr` on, here or there, as the system wants them named.
-fn part(addr: u64, len: usize) -> libc::iovec {
+pub(crate) fn part(addr: u64, len: usize) -> libc::iovec {
     libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len }
 }
 

@@ -37,6 +37,8 @@ mod interleaved {
 }
 
 #[cfg(not(loom))]
+mod aliased;
+#[cfg(not(loom))]
 mod arena;
 #[cfg(not(loom))]
 mod attachment;

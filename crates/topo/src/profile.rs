@@ -78,6 +78,12 @@ pub struct Profile {
     pub pairs: [Pair; 3],
     /// A byte copied within the core's own cache, in seconds.
     pub copy: f64,
+    /// The same where the target lies a few bytes further in its page than the source, in seconds.
+    pub aliased_copy: f64,
+    /// A byte of a single copy within this process, from and to the core's own cache, in seconds.
+    pub own_single_copy: f64,
+    /// The same where the target lies a few bytes further in its page than the source, in seconds.
+    pub aliased_single_copy: f64,
     /// A byte copied in memory, where no cache holds it, in seconds.
     pub memory: f64,
     /// A byte of a sum of doubles in the core's own cache, in seconds.
@@ -119,6 +125,9 @@ const EPYC: Profile = Profile {
         pair((0.055e-6, 0.03e-9, 1.0 / 11e9), (0.35e-6 / 3.0, 0.05e-6, 1.0 / 18e9)),
     ],
     copy: 0.02e-9,
+    aliased_copy: 1.0 / 2.8e9,
+    own_single_copy: 1.0 / 9e9,
+    aliased_single_copy: 1.0 / 1.8e9,
     memory: 1.0 / 11e9,
     reduce: 0.045e-9,
     system_call: 0.1e-6,
@@ -133,6 +142,8 @@ const EPYC: Profile = Profile {
 /// cold pages were measured on a virtual machine of model 1, whose processor finds all translations anew after each turn.
 const ZEN: Profile = Profile {
     base: "zen",
+    aliased_copy: EPYC.copy,
+    aliased_single_copy: EPYC.own_single_copy,
     memory: 1.0 / 5.5e9,
     cold_page: 0.028e-6,
     last_level_cache: (8 << 20) as f64,
@@ -151,6 +162,9 @@ const XEON: Profile = Profile {
         pair((0.135e-6, 1.0 / 15e9, 0.06e-9), (0.21e-6, 0.07e-6, 0.076e-9)),
     ],
     copy: 0.025e-9,
+    aliased_copy: 0.025e-9,
+    own_single_copy: 0.06e-9,
+    aliased_single_copy: 0.06e-9,
     memory: 1.0 / 13e9,
     reduce: 0.03e-9,
     system_call: 0.1e-6,
@@ -175,6 +189,9 @@ const SKYLAKE: Profile = Profile {
         Pair { vector_copy: 0.06e-9, ..pair((0.12e-6, 0.075e-9, 0.102e-9), (0.13e-6, 0.032e-6, 0.145e-9)) },
     ],
     copy: 1.0 / 26e9,
+    aliased_copy: 1.0 / 26e9,
+    own_single_copy: 0.102e-9,
+    aliased_single_copy: 0.102e-9,
     memory: 1.0 / 13e9,
     reduce: 0.04e-9,
     system_call: 0.095e-6,
@@ -205,10 +222,16 @@ const LAST_LINE: &str = "end";
 const CACHE: &str = "last_level_cache";
 /// The name of the one that nobody has measured but for `zen`.
 const COLD: &str = "cold_page";
+/// The names of those that were measured on a machine of `epyc` alone.
+const ALIASED: &str = "aliased_copy_byte";
+const OWN_SINGLE_COPY: &str = "own_single_copy_byte";
+const ALIASED_SINGLE_COPY: &str = "aliased_single_copy_byte";
 /// Most seconds that a figure may be.
 const MOST: f64 = 1.0;
 /// What is quicker by less may as well be chance.
 const WORTH: f64 = 0.95;
+/// An aliased copy that takes so many times as long as others goes otherwise.
+const SHUNNED: f64 = 2.0;
 /// Least seconds that a figure may be.
 const LEAST: f64 = 1e-15;
 
@@ -287,9 +310,11 @@ impl Profile {
     /// Where the figure of this name comes from.
     pub fn origin(&self, name: &str) -> Origin {
         let guessed = match self.base {
-            "zen" => &["network", DISTANCES[0]][..],
+            "zen" => &["network", DISTANCES[0], ALIASED, OWN_SINGLE_COPY, ALIASED_SINGLE_COPY][..],
             "epyc" => &["network", DISTANCES[0], COLD],
-            _ => &["network", DISTANCES[0], DISTANCES[1], COLD],
+            _ => {
+                &["network", DISTANCES[0], DISTANCES[1], COLD, ALIASED, OWN_SINGLE_COPY, ALIASED_SINGLE_COPY]
+            }
         };
         let is_guessed = |part: &str| guessed.contains(&part) || part.starts_with("gpu");
         match name.split('.').next().is_some_and(is_guessed) {
@@ -316,6 +341,16 @@ impl Profile {
         vector_copy < WORTH * copy
     }
 
+    /// Whether an aliased copy had better go by vectors.
+    pub fn shuns_aliased(&self) -> bool {
+        self.aliased_copy > SHUNNED * self.copy
+    }
+
+    /// Whether an aliased single copy had better go by way of memory that lies elsewhere in its page: that is a copy more.
+    pub fn shuns_aliased_single_copy(&self) -> bool {
+        self.aliased_single_copy > SHUNNED * self.own_single_copy
+    }
+
     /// All figures by their names in files, in the order that they are shown in.
     pub fn figures(&mut self) -> Vec<(String, &mut f64)> {
         let single = [
@@ -323,9 +358,12 @@ impl Profile {
             ("turn", &mut self.turn),
             (COLD, &mut self.cold_page),
             ("copy_byte", &mut self.copy),
+            (ALIASED, &mut self.aliased_copy),
             ("memory_byte", &mut self.memory),
             ("reduce_byte", &mut self.reduce),
             ("single_copy", &mut self.single_copy),
+            (OWN_SINGLE_COPY, &mut self.own_single_copy),
+            (ALIASED_SINGLE_COPY, &mut self.aliased_single_copy),
             (CACHE, &mut self.last_level_cache),
         ];
         let mut all: Vec<(String, &mut f64)> =
@@ -572,6 +610,14 @@ mod tests {
         assert_eq!(BUILT_IN.map(|profile| profile.prefers_vectors()), [false, false, false, true]);
         let as_quick = |seconds| SKYLAKE.with([("near.vector_copy_byte", seconds)]).prefers_vectors();
         assert_eq!([0.074e-9, 0.07e-9].map(as_quick), [false, true]);
+    }
+
+    #[test]
+    fn aliased_copies_are_shunned_where_they_were_found_to_be_slow() {
+        assert_eq!(BUILT_IN.map(|profile| profile.shuns_aliased()), [true, false, false, false]);
+        assert_eq!(BUILT_IN.map(|profile| profile.shuns_aliased_single_copy()), [true, false, false, false]);
+        let slow = XEON.with([(ALIASED, 1e-9), (ALIASED_SINGLE_COPY, 1e-9)]);
+        assert!(slow.shuns_aliased() && slow.shuns_aliased_single_copy());
     }
 
     #[test]
