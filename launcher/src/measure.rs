@@ -70,10 +70,6 @@ pub(crate) fn measure(before: Profile) -> Profile {
         let names =
             |parts: &[&str]| parts.iter().map(|part| format!("{distance}.{part}")).collect::<Vec<_>>();
         take(&names(&["line", "copy_byte", "vector_copy_byte"]), &mut || {
-            let by_library = |from: &[u8], to: &mut [u8]| {
-                to.copy_from_slice(from);
-                true
-            };
             vec![line(cpus), others_copy(cpus, by_library), others_copy(cpus, vectors::copy)]
         });
         if own {
@@ -87,7 +83,10 @@ pub(crate) fn measure(before: Profile) -> Profile {
             }
         }
         take(&names(&["latency", "overhead", "byte"]), &mut || {
-            rings().map_or(vec![], |ways| message(cpus, ways))
+            rings(by_library).map_or(vec![], |ways| message(cpus, ways))
+        });
+        take(&names(&["vector_byte"]), &mut || {
+            rings(vectors::copy).map_or(vec![], |ways| message(cpus, ways)).split_off(2)
         });
     }
     if let Some(cpus) = pairs.into_iter().rev().flatten().next() {
@@ -280,6 +279,15 @@ fn line(cpus: (u32, u32)) -> f64 {
     beside(cpus, || baton.serve(|| {}), mine)
 }
 
+/// A copy between two slices of the same length; false if it cannot be made.
+type Copy = fn(&[u8], &mut [u8]) -> bool;
+
+/// As the C library copies.
+fn by_library(from: &[u8], to: &mut [u8]) -> bool {
+    to.copy_from_slice(from);
+    true
+}
+
 /// The least that `what` takes with memory that the other core has just written.
 fn with_others(cpus: (u32, u32), mut what: impl FnMut(&[u8]) -> f64) -> f64 {
     let (baton, memory) = (Baton::default(), Mutex::new(Placed::new(CACHED, 0)));
@@ -296,8 +304,8 @@ fn with_others(cpus: (u32, u32), mut what: impl FnMut(&[u8]) -> f64) -> f64 {
     beside(cpus, || baton.serve(write), mine)
 }
 
-/// A byte copied of what the other core has just written, by `copy`.
-fn others_copy(cpus: (u32, u32), copy: fn(&[u8], &mut [u8]) -> bool) -> f64 {
+/// A byte copied of what the other core has just written.
+fn others_copy(cpus: (u32, u32), copy: Copy) -> f64 {
     let mut to = Placed::new(CACHED, 0);
     with_others(cpus, |from| timed_if(|| copy(from, std::hint::black_box(to.bytes())))) / CACHED as f64
 }
@@ -385,13 +393,14 @@ struct Ring {
     shm: Shm,
     peer: Peer,
     memory: Placed,
+    copy: Copy,
 }
 
-fn rings() -> Option<(Ring, Ring)> {
+fn rings(copy: Copy) -> Option<(Ring, Ring)> {
     let memory = Shm::memory(2, banyan_topo::private_cache()).ok()?;
     let ring = |me: u32| {
         let shm = Shm::attach(memory.try_clone().ok()?, me, &[Peer(0), Peer(1)], Default::default()).ok()?;
-        Some(Ring { shm, peer: Peer(1 - me), memory: Placed::new(FRAME, 0) })
+        Some(Ring { shm, peer: Peer(1 - me), memory: Placed::new(FRAME, 0), copy })
     };
     Some((ring(0)?, ring(1)?))
 }
@@ -402,10 +411,10 @@ impl Way for Ring {
         let mut left = bytes;
         while left > 0 {
             let part = left.min(FRAME);
-            let body = &self.memory.bytes()[..part];
+            let (copy, body) = (self.copy, &self.memory.bytes()[..part]);
             let sent = match part {
                 SHORT => self.shm.send_short(self.peer, &HEAD, body),
-                _ => self.shm.send_bcopy(self.peer, &HEAD, part, &mut |room| room.copy_from_slice(body)),
+                _ => self.shm.send_bcopy(self.peer, &HEAD, part, &mut |room| _ = copy(body, room)),
             };
             match sent {
                 Ok(()) => left -= part,
@@ -416,7 +425,7 @@ impl Way for Ring {
     }
 
     fn received(&mut self) -> usize {
-        let mut arrived = Arrived { into: self.memory.bytes(), bytes: 0 };
+        let mut arrived = Arrived { into: self.memory.bytes(), copy: self.copy, bytes: 0 };
         self.shm.poll(&mut arrived);
         arrived.bytes
     }
@@ -425,12 +434,13 @@ impl Way for Ring {
 /// Takes the bytes of all frames.
 struct Arrived<'a> {
     into: &'a mut [u8],
+    copy: Copy,
     bytes: usize,
 }
 
 impl Sink for Arrived<'_> {
     fn frame(&mut self, _: Peer, _: &Head, body: &[u8]) {
-        self.into[..body.len()].copy_from_slice(body);
+        (self.copy)(body, &mut self.into[..body.len()]);
         self.bytes += body.len();
     }
     fn sent(&mut self, _: Token) {}

@@ -360,13 +360,13 @@ fn choices_follow_from_the_profile_of_the_machine() {
     let chosen = |machine: &str| {
         mpirun(&["--explain", "allreduce:8K", "-n", "4"]).env("BANYAN_MACHINE", machine).run()
     };
-    for name in ["epyc", "zen", "xeon"] {
+    for name in ["epyc", "zen", "zen3", "xeon"] {
         let done = chosen(name);
         assert!(done.out.contains(&format!("costs: built in for processors like {name}")), "{}", done.out);
     }
     let refused = chosen("abacus");
     assert!(
-        refused.err.contains("BANYAN_MACHINE: abacus: ") && refused.err.contains("epyc, zen, xeon"),
+        refused.err.contains("BANYAN_MACHINE: abacus: ") && refused.err.contains("epyc, zen, zen3, xeon"),
         "{}",
         refused.err
     );

@@ -20,7 +20,8 @@ const PAGE: usize = 4 << 10;
 /// An aliased copy's target lies less than this further in its page than the source, bytes.
 const ALIASED: usize = 32;
 
-static CHOSEN: AtomicBool = AtomicBool::new(false);
+static TAKES: AtomicBool = AtomicBool::new(false);
+static GIVES: AtomicBool = AtomicBool::new(false);
 static SHUNS_ALIASED: AtomicBool = AtomicBool::new(false);
 static SHUNS_ALIASED_SINGLE_COPY: AtomicBool = AtomicBool::new(false);
 /// The shortest buffer that is read past the caches when a peer gets it, bytes.
@@ -31,6 +32,8 @@ static PAST: AtomicUsize = AtomicUsize::new(usize::MAX);
 pub struct Choice {
     /// Vectors copy what another core has written.
     pub taken: bool,
+    /// Vectors copy what another process gets.
+    pub given: bool,
     /// Vectors copy what would be aliased.
     pub aliased: bool,
     /// The system had better not be asked for a single copy that is aliased.
@@ -41,7 +44,8 @@ pub struct Choice {
 
 /// From now on this process copies so.
 pub fn choose(choice: Choice) {
-    CHOSEN.store(choice.taken && are_there(), Ordering::Relaxed);
+    TAKES.store(choice.taken && are_there(), Ordering::Relaxed);
+    GIVES.store(choice.given && are_there(), Ordering::Relaxed);
     SHUNS_ALIASED.store(choice.aliased && are_there(), Ordering::Relaxed);
     SHUNS_ALIASED_SINGLE_COPY.store(choice.aliased_single_copy, Ordering::Relaxed);
     PAST.store(if are_there() { choice.past } else { usize::MAX }, Ordering::Relaxed);
@@ -103,7 +107,7 @@ pub(crate) unsafe fn take(from: *const u8, to: *mut u8, len: usize) {
 unsafe fn take_long(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise; vectors were chosen because they are there.
     unsafe {
-        if !(are_apart(from, to, len) && CHOSEN.load(Ordering::Relaxed) && by_vectors::<false>(from, to, len))
+        if !(are_apart(from, to, len) && TAKES.load(Ordering::Relaxed) && by_vectors::<false>(from, to, len))
         {
             copy_long(from, to, len);
         }
@@ -117,11 +121,29 @@ unsafe fn take_long(from: *const u8, to: *mut u8, len: usize) {
 /// As for [`take`].
 #[inline(always)]
 pub(crate) unsafe fn give(from: *const u8, to: *mut u8, len: usize, whole: usize) {
-    let past = len >= SHORTEST && whole >= PAST.load(Ordering::Relaxed) && are_apart(from, to, len);
-    // SAFETY: the caller's promise; it was chosen because vectors are there.
+    // SAFETY: the caller's promise.
     unsafe {
-        if !(past && by_vectors::<true>(from, to, len)) {
-            small_copy::copy(from, to, len);
+        match len {
+            SHORTEST.. => give_long(from, to, len, whole),
+            _ => small_copy::copy(from, to, len),
+        }
+    }
+}
+
+/// # Safety
+/// As for [`take`].
+#[inline(never)]
+unsafe fn give_long(from: *const u8, to: *mut u8, len: usize, whole: usize) {
+    let past = whole >= PAST.load(Ordering::Relaxed);
+    let vectors = (past || GIVES.load(Ordering::Relaxed)) && are_apart(from, to, len);
+    // SAFETY: the caller's promise; vectors were chosen because they are there.
+    unsafe {
+        let done = match past {
+            true => vectors && by_vectors::<true>(from, to, len),
+            false => vectors && by_vectors::<false>(from, to, len),
+        };
+        if !done {
+            copy_long(from, to, len);
         }
     }
 }
@@ -241,7 +263,7 @@ mod tests {
 
     #[test]
     fn all_lengths_and_overlaps_give_what_a_plain_copy_gives() {
-        choose(Choice { taken: true, aliased: true, aliased_single_copy: true, past: 5000 });
+        choose(Choice { taken: true, given: true, aliased: true, aliased_single_copy: true, past: 5000 });
         let lengths = [0, 1, 127, 128, 129, 4095, 4096, 4097, 5000, 70_001];
         for (len, shift) in
             lengths.into_iter().flat_map(|len| [0, 1, 100, 5000, 80_000].map(move |shift| (len, shift)))
@@ -279,7 +301,7 @@ mod tests {
         let aliased = |from, to| is_aliased(from, to);
         assert!(aliased(0, 1) && aliased(0x7010, 0x302f) && aliased(0x1ff8, 0x5008));
         assert!(!aliased(0, 0) && !aliased(0, 32) && !aliased(1, 0) && !aliased(0x7010, 0x3010));
-        choose(Choice { taken: true, aliased: true, aliased_single_copy: true, past: 5000 });
+        choose(Choice { taken: true, given: true, aliased: true, aliased_single_copy: true, past: 5000 });
         assert!(shuns_single_copy(0x1000, 0x9010, 5000));
         assert!(!shuns_single_copy(0x1000, 0x9010, 4096) && !shuns_single_copy(0x1010, 0x9000, 5000));
     }

@@ -548,7 +548,7 @@ impl Cell {
     fn alarms(&mut self, time: Option<f64>) -> bool {
         self.deaf = self.deaf.saturating_sub(1);
         let Some((time, known)) = time.zip(self.time(self.way)) else { return false };
-        let slow = if self.is_expected(self.way) { FAR_OFF } else { SLOW };
+        let slow = if self.is_expected(self.way) && !self.guessed { FAR_OFF } else { SLOW };
         self.slow = if time > slow * known { self.slow.saturating_add(1) } else { 0 };
         self.slow >= ALARM && self.deaf == 0
     }
@@ -557,6 +557,8 @@ impl Cell {
     /// has said something so far, the first one of several.
     fn hear(&mut self) {
         (self.slow, self.wait) = (0, 0);
+        // A guess that was this wrong is none.
+        self.guessed = false;
         if self.is_expected(self.way) {
             return;
         }

@@ -156,7 +156,7 @@ pub const ALL: &[Setting] = &[
         name: MACHINE,
         default: "(the one that is kept, else by the family of processors)",
         about: "What things take on the machines that the job runs on, by which algorithms are chosen: the name of a built-in profile \
-                (`epyc`, `skylake`, `xeon`, `zen`), or the path of a profile's file, with a `/` in it. The same for all ranks of a job. See \
+                (`epyc`, `skylake`, `xeon`, `zen`, `zen3`), or the path of a profile's file, with a `/` in it. The same for all ranks of a job. See \
                 [The profile of a machine](performance.md#the-profile-of-a-machine).",
     },
     Setting {

@@ -133,7 +133,8 @@ fn boot(mut job: Job, mut client: Option<Client>, mut ports: Ports, shares_memor
         None => Profile::default(),
     };
     banyan_memory::vectors::choose(banyan_memory::vectors::Choice {
-        taken: profile.prefers_vectors(),
+        taken: profile.takes_by_vectors(),
+        given: profile.gives_by_vectors(),
         aliased: profile.shuns_aliased(),
         aliased_single_copy: profile.shuns_aliased_single_copy(),
         past: fills(profile.last_level_cache, 1.0) as usize,

@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn a_user_names_a_profile_or_a_file() {
         assert_eq!(setting(Some("epyc")), Ok("epyc".to_owned()));
-        assert!(setting(Some("abacus")).unwrap_err().contains("epyc, zen, xeon"));
+        assert!(setting(Some("abacus")).unwrap_err().contains("epyc, zen, zen3, xeon"));
         assert!(setting(Some("/nowhere/at.all")).unwrap_err().starts_with("/nowhere/at.all: "));
         let kept = Kept::here();
         assert_eq!(Profile::parse(&setting(None).unwrap()).unwrap().0, kept.profile());

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use banyan_topo::{DISTANCES, Machine, Profile, get, put};
 
-use super::{SHORT, Way, beside, exchanges, heard, least, pairs, rings, sockets, timed};
+use super::{SHORT, Way, beside, by_library, exchanges, heard, least, pairs, rings, sockets, timed};
 
 /// The ways, the first ones of [`Way::ALL`](banyan_topo::Way::ALL) first: what frames that are copied past the caches take depends on what is in these.
 pub(crate) const WAYS: [&str; 5] = ["ring", "read", "write", "both", "tcp"];
@@ -42,7 +42,7 @@ pub(crate) fn curves(profile: &Profile) -> Option<Curves> {
         };
         LENGTHS.map(&mut one).to_vec()
     };
-    let ring = rings().map_or(vec![], |ways| exchanges(cpus, ways, lengths));
+    let ring = rings(by_library).map_or(vec![], |ways| exchanges(cpus, ways, lengths));
     let back = ring.first().copied().unwrap_or(f64::NAN);
     keep(0, ring);
     for (way, [read, written]) in (1..).zip([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]) {
@@ -66,7 +66,7 @@ pub(crate) fn by_profile(profile: &Profile, distance: usize) -> [[f64; WAYS.len(
 /// A message whose receiver reads so many bytes while its sender writes so many: from its announcement until its sender knows that all
 /// of it is there.
 fn single_copies(cpus: (u32, u32), [read, written]: [usize; 2]) -> f64 {
-    let Some((mut mine, mut other)) = rings() else { return f64::NAN };
+    let Some((mut mine, mut other)) = rings(by_library) else { return f64::NAN };
     let (from, over) = (vec![1u8; read + written], AtomicBool::new(false));
     let to: Vec<AtomicU8> = (0..written).map(|_| AtomicU8::new(0)).collect();
     let receive = || {

@@ -275,6 +275,27 @@ fn a_wrong_guess_is_found_out() {
     }
 }
 
+/// A guess that is far off shows at once: messages that are too long for swap blocks took 3.4 times as long by the ring where cores are far.
+#[test]
+fn a_guess_that_is_far_off_is_left_at_once() {
+    let expected: Vec<_> = named("zen3").ways(2).map(|row| (row, Found::NotYet)).collect();
+    let machine: Machine = |way, len, _| {
+        let ring = if len > 64 << 10 { 3.4 } else { 10.0 };
+        len as f64 / [ring, 4.0, 5.0, 7.0, ring][way as usize]
+    };
+    for seed in 1..6 {
+        let mut pair = Pair::knowing(&expected, seed, 0);
+        assert_eq!(pair.run(machine, 64 << 10, Traffic::OneWay, 3000).1, Way::Ring);
+        // The ring gets warm, and each way that is compared takes five messages.
+        let len = 128 << 10;
+        let way = pair.run(machine, len, Traffic::OneWay, 32 + 60).1;
+        assert!(
+            machine(way, len, Traffic::OneWay) < 1.04 / MARGIN * best(machine, len, Traffic::OneWay),
+            "{way:?}"
+        );
+    }
+}
+
 /// A message takes the best way unless there is a look: outside of looks none is slower by more than margin and noise.
 #[test]
 fn outside_of_looks_no_message_is_slow() {
