@@ -86,7 +86,7 @@ pub(crate) fn measure(before: Profile) -> Profile {
             rings(by_library).map_or(vec![], |ways| message(cpus, ways))
         });
         take(&names(&["vector_byte"]), &mut || {
-            rings(vectors::copy).map_or(vec![], |ways| message(cpus, ways)).split_off(2)
+            rings(vectors::copy).map_or(vec![], |ways| long_message(cpus, ways))
         });
     }
     if let Some(cpus) = pairs.into_iter().rev().flatten().next() {
@@ -183,8 +183,7 @@ impl Placed {
 fn copy(bytes: usize, further: usize) -> f64 {
     let (mut from, mut to) = (Placed::new(bytes, 0), Placed::new(bytes, further));
     let (from, to) = (from.bytes(), to.bytes());
-    let copy = |from: &[u8], to: &mut [u8]| to.copy_from_slice(from);
-    least(|| timed(|| copy(std::hint::black_box(from), std::hint::black_box(to))) / bytes as f64)
+    least(|| timed_if(|| by_library(std::hint::black_box(from), std::hint::black_box(to))) / bytes as f64)
 }
 
 /// A byte of a single copy within this process to a place so many bytes further in its page.
@@ -334,9 +333,22 @@ trait Way: Send {
 fn message<W: Way>(cpus: (u32, u32), ways: (W, W)) -> Vec<f64> {
     exchanges(cpus, ways, |exchange| {
         let one = least(|| exchange(SHORT, 1));
-        let (more, long) = (least(|| exchange(SHORT, STREAM)), least(|| exchange(LONG, 1)));
-        vec![one / 2.0, (more - one) / (STREAM - 1) as f64, (long - one) / LONG as f64]
+        let more = least(|| exchange(SHORT, STREAM));
+        vec![one / 2.0, (more - one) / (STREAM - 1) as f64, byte(exchange, one)]
     })
+}
+
+/// Of these the last one.
+fn long_message<W: Way>(cpus: (u32, u32), ways: (W, W)) -> Vec<f64> {
+    exchanges(cpus, ways, |exchange| {
+        let one = least(|| exchange(SHORT, 1));
+        vec![byte(exchange, one)]
+    })
+}
+
+/// A byte of a long message, where a short one and the answer to it take `one`.
+fn byte(exchange: &mut dyn FnMut(usize, usize) -> f64, one: f64) -> f64 {
+    (least(|| exchange(LONG, 1)) - one) / LONG as f64
 }
 
 /// What `measure` gives, which may have exchanges: it sends so many bytes so many times, which the other thread answers each with a few.

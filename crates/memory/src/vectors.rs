@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::small_copy;
 
-/// The C library copies less than this by vectors, too, bytes.
+/// Shorter copies of what another core has written, or gets, go as all others do, bytes.
 const SHORTEST: usize = 4 << 10;
 /// Of more than this the copy is in no other core's cache, bytes: 1 MiB took as long by either way.
 const LONGEST: usize = 256 << 10;
-
-/// The C library copies no more than this by vectors, bytes.
+/// The C library copies no more than this by vectors itself, bytes.
 pub(crate) const BY_LIBRARY: usize = 2 << 10;
 /// Bytes of a page.
 const PAGE: usize = 4 << 10;
@@ -298,7 +297,7 @@ mod tests {
 
     #[test]
     fn few_bytes_further_in_the_page_are_aliased() {
-        let aliased = |from, to| is_aliased(from, to);
+        let aliased = is_aliased;
         assert!(aliased(0, 1) && aliased(0x7010, 0x302f) && aliased(0x1ff8, 0x5008));
         assert!(!aliased(0, 0) && !aliased(0, 32) && !aliased(1, 0) && !aliased(0x7010, 0x3010));
         choose(Choice { taken: true, given: true, aliased: true, aliased_single_copy: true, past: 5000 });

@@ -7,12 +7,11 @@ use std::io;
 use banyan_memory::{Buffer, vectors};
 
 use crate::attachment::{Way, part};
+use crate::layout::PAGE;
 use crate::system;
 
 /// Bytes that are copied at a time: they stay in a core's own cache.
 const PIECE: usize = 64 << 10;
-/// Bytes of a page.
-const PAGE: usize = 4 << 10;
 
 thread_local! {
     /// What pieces go through, with room to begin anywhere in a page.

@@ -236,6 +236,7 @@ const COLD: &str = "cold_page";
 const ALIASED: &str = "aliased_copy_byte";
 const OWN_SINGLE_COPY: &str = "own_single_copy_byte";
 const ALIASED_SINGLE_COPY: &str = "aliased_single_copy_byte";
+const OF_ALIASED: [&str; 3] = [ALIASED, OWN_SINGLE_COPY, ALIASED_SINGLE_COPY];
 /// Most seconds that a figure may be.
 const MOST: f64 = 1.0;
 /// What is quicker by less may as well be chance.
@@ -324,13 +325,14 @@ impl Profile {
     /// Where the figure of this name comes from.
     pub fn origin(&self, name: &str) -> Origin {
         let guessed = match self.base {
-            "zen" => &["network", DISTANCES[0], ALIASED, OWN_SINGLE_COPY, ALIASED_SINGLE_COPY][..],
+            "zen" => &["network", DISTANCES[0]][..],
             "epyc" | "zen3" => &["network", DISTANCES[0], COLD],
-            _ => {
-                &["network", DISTANCES[0], DISTANCES[1], COLD, ALIASED, OWN_SINGLE_COPY, ALIASED_SINGLE_COPY]
-            }
+            _ => &["network", DISTANCES[0], DISTANCES[1], COLD],
         };
-        let is_guessed = |part: &str| guessed.contains(&part) || part.starts_with("gpu");
+        let has_aliased = matches!(self.base, "epyc" | "zen3");
+        let is_guessed = |part: &str| {
+            guessed.contains(&part) || !has_aliased && OF_ALIASED.contains(&part) || part.starts_with("gpu")
+        };
         match name.split('.').next().is_some_and(is_guessed) {
             _ if self.own().iter().any(|(own, _)| own == name) => Origin::Measured,
             true => Origin::Assumed,
