@@ -351,26 +351,42 @@ impl Profile {
         }
     }
 
+    /// A figure and the one that it is compared with. Where the first was not measured, and the file may be of before there was such a figure, both are the
+    /// built-in profile's.
+    fn together(&self, figures: fn(&Profile) -> (f64, f64)) -> (f64, f64) {
+        let (here, built_in) = (figures(self), figures(&Profile::named(self.base).unwrap_or_default()));
+        if here.0 == built_in.0 { built_in } else { here }
+    }
+
     /// Whether a process had better copy by vectors what another core has written, by what was measured of two near ones.
     pub fn takes_by_vectors(&self) -> bool {
-        let [.., Pair { copy, vector_copy, .. }] = self.pairs;
-        vector_copy < WORTH * copy || self.gives_by_vectors()
+        let (by_vectors, copy) = self.together(|profile| {
+            let [.., Pair { copy, vector_copy, .. }] = profile.pairs;
+            (vector_copy, copy)
+        });
+        by_vectors < WORTH * copy || self.gives_by_vectors()
     }
 
     /// Whether a process had better copy by vectors what another one is to read, too.
     pub fn gives_by_vectors(&self) -> bool {
-        let [.., Pair { message, vector_message, .. }] = self.pairs;
-        vector_message < WORTH * message.byte
+        let (by_vectors, byte) = self.together(|profile| {
+            let [.., Pair { message, vector_message, .. }] = profile.pairs;
+            (vector_message, message.byte)
+        });
+        by_vectors < WORTH * byte
     }
 
     /// Whether an aliased copy had better go by vectors.
     pub fn shuns_aliased(&self) -> bool {
-        self.aliased_copy > SHUNNED * self.copy
+        let (aliased, copy) = self.together(|profile| (profile.aliased_copy, profile.copy));
+        aliased > SHUNNED * copy
     }
 
     /// Whether an aliased single copy had better go by way of memory that lies elsewhere in its page: that is a copy more.
     pub fn shuns_aliased_single_copy(&self) -> bool {
-        self.aliased_single_copy > SHUNNED * self.own_single_copy
+        let figures = |profile: &Profile| (profile.aliased_single_copy, profile.own_single_copy);
+        let (aliased, own) = self.together(figures);
+        aliased > SHUNNED * own
     }
 
     /// All figures by their names in files, in the order that they are shown in.
@@ -643,6 +659,9 @@ mod tests {
             BUILT_IN.map(|profile| profile.shuns_aliased_single_copy()),
             [true, false, true, false, false]
         );
+        // As a file has it that is older than such figures.
+        let quick = XEON.with([("copy_byte", 1e-11), ("near.copy_byte", 1e-9), ("near.byte", 1e-9)]);
+        assert!(!quick.shuns_aliased() && !quick.takes_by_vectors() && !quick.gives_by_vectors());
         let slow = XEON.with([(ALIASED, 1e-9), (ALIASED_SINGLE_COPY, 1e-9)]);
         assert!(slow.shuns_aliased() && slow.shuns_aliased_single_copy());
     }
