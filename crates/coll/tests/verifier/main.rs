@@ -10,7 +10,8 @@ fn odd_sizes(algorithm: &Algorithm, ranks: u32) -> Vec<u64> {
     let p = u64::from(ranks);
     match algorithm.kind {
         Barrier => vec![0],
-        Bcast | Reduce | Allreduce | Scan | Exscan if ranks > 20 => vec![0, 1, p - 1, p, 67],
+        // Of these each number of ranks has some.
+        Bcast | Reduce | Allreduce | Scan | Exscan if ranks > 20 => vec![p % 2, p - 1 + p / 2 % 2, 67],
         Bcast | Reduce | Allreduce | Scan | Exscan => vec![0, 1, p - 1, p, p + 1, 2 * p + 3, 7, 67],
         _ if ranks > 40 => vec![1, 2],
         _ => vec![0, 1, 3],
@@ -39,8 +40,8 @@ fn scratch(algorithm: &Algorithm, (ranks, len): (u32, u64), room: u64) -> u64 {
     let few = match algorithm.kind {
         Kind::Gatherv | Kind::Scatterv => 2 * (p - 1) * room,
         Kind::Alltoallv | Kind::Alltoallw => 2 * p * (p - 1) * room,
-        // More for many ranks, so that there are not too many chunks: some six.
-        _ => 2 * p * u64::from(if ranks > 32 { 1 + ranks / 5 } else { 1 + ranks / 16 }),
+        // More for many ranks, so that there are not too many chunks: four to twelve.
+        _ => 2 * p * if p > 16 { 1 + p / 3 } else { 1 },
     };
     few + len / 3 + if room == 1 && ranks <= 16 { 4096 * p } else { 0 }
 }
