@@ -191,6 +191,8 @@ pub struct Cost {
     pub reduced: f64,
     /// Bytes copied within the rank or through the shared scratch.
     pub copied: f64,
+    /// Bytes that a rank beside the root copies for it, while all others do so, too.
+    pub copied_by_each: f64,
     /// Bytes copied into and out of CICO buffers.
     pub published: f64,
     /// Bytes copied out of another core's cache while that one copies the next ones.
@@ -224,6 +226,7 @@ impl Cost {
         around: false,
         reduced: 0.0,
         copied: 0.0,
+        copied_by_each: 0.0,
         published: 0.0,
         streamed: 0.0,
         rewritten: 0.0,

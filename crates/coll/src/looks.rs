@@ -68,6 +68,8 @@ const LEAST_BYTES: f64 = 8192.0;
 /// How much slower than the best means another one may be by the model to be tried. Where cores are as far from each other as they can be, what goes
 /// over the shared scratch takes four times as long as the model thinks of near ones.
 const NEAR: f64 = 4.0;
+/// The same on more ranks than cores, where a look takes long, as ranks take turns, and how far two cores are from each other matters little.
+const NEAR_CROWDED: f64 = 1.5;
 
 /// By how many powers of two the bytes of two calls may differ for one to begin with what is known of the other.
 const NEARBY: u32 = 3;
@@ -90,7 +92,8 @@ impl Looks {
         let at = self.known.iter().position(|known| known.class == class).unwrap_or_else(|| {
             let means = tuning.means(kind, case, commutative, topology);
             let least = means.first().map_or(0.0, |means| means.1);
-            let near: Vec<_> = means.into_iter().filter(|means| means.1 <= NEAR * least).collect();
+            let most = least * if topology.crowded() { NEAR_CROWDED } else { NEAR };
+            let near: Vec<_> = means.into_iter().filter(|means| means.1 <= most).collect();
             let matters = least >= LEAST && near.len() > 1;
             let tracks = matters
                 .then(|| [0, 1].map(|index| Track::new(&near, self.nearest(class, index), topology.ranks)));
@@ -511,6 +514,18 @@ mod tests {
                 assert!(share < 1.04, "seed {seed}: {share} times the time of {took:?}");
             }
         }
+    }
+
+    /// On 16 ranks of 2 cores the other means would take nearly twice as long by the model: 16 calls of each are not worth it.
+    #[test]
+    fn where_ranks_share_cores_only_means_that_are_nearly_as_quick_are_tried() {
+        let tuning = Tuning::default();
+        let case = Some(Case::plain((256 << 10) as f64, 16));
+        let choice = |cores: u32| {
+            let topology = Topology::assumed(16, true, cores);
+            Looks::default().of((Kind::Scatter, 0), case, false, (&tuning, &topology)).is_some()
+        };
+        assert!(choice(16) && !choice(2));
     }
 
     /// A means that is not better by more than noise is not taken for another one.

@@ -48,7 +48,8 @@ pub(crate) const GATHER: Algorithm = Algorithm {
         let chunks = chunks_of(case.bytes * case.p(), most_bytes(Kind::Allgather, false));
         Cost {
             transfers: 1.0 + chunks * (case.p() - 1.0),
-            copied: case.bytes * case.p(),
+            copied: case.bytes * (case.p() - 1.0),
+            copied_by_each: case.bytes,
             waits: chunks,
             ..Cost::default()
         }
