@@ -1,8 +1,9 @@
 /* Long collectives asked for so often that they measure by which means they go best, and change them: among others, with roots that stay and that go
  * round, on several communicators, in place, with datatypes, and with nonblocking ones between. Ranks that were out of step would hang, or get wrong data.
  * RUN: ranks=1,2,3,4 limit=60
+ * RUN: ranks=2 limit=60 only=banyan env=BANYAN_COLL=show says=scratch
  * Where ranks share cores they measure only what the profile has as nearly as quick: on 4 ranks three of the collectives by this one.
- * RUN: ranks=2,4 limit=60 only=banyan env=BANYAN_COLL=show env=BANYAN_MACHINE=xeon says=scratch */
+ * RUN: ranks=4 limit=60 only=banyan env=BANYAN_COLL=show env=BANYAN_MACHINE=xeon says=scratch */
 #include "check.h"
 
 enum { LONGEST = 100000, WORDS = LONGEST / 4, CALLS = 1500, APART = 997 };
