@@ -297,9 +297,8 @@ mod tests {
 
     #[test]
     fn few_bytes_further_in_the_page_are_aliased() {
-        let aliased = is_aliased;
-        assert!(aliased(0, 1) && aliased(0x7010, 0x302f) && aliased(0x1ff8, 0x5008));
-        assert!(!aliased(0, 0) && !aliased(0, 32) && !aliased(1, 0) && !aliased(0x7010, 0x3010));
+        assert!(is_aliased(0, 1) && is_aliased(0x7010, 0x302f) && is_aliased(0x1ff8, 0x5008));
+        assert!(!is_aliased(0, 0) && !is_aliased(0, 32) && !is_aliased(1, 0) && !is_aliased(0x7010, 0x3010));
         choose(Choice { taken: true, given: true, aliased: true, aliased_single_copy: true, past: 5000 });
         assert!(shuns_single_copy(0x1000, 0x9010, 5000));
         assert!(!shuns_single_copy(0x1000, 0x9010, 4096) && !shuns_single_copy(0x1010, 0x9000, 5000));
