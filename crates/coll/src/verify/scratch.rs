@@ -17,6 +17,14 @@ pub(super) struct SharedScratch {
     publications: History,
 }
 
+/// The clocks that ranks had at their acknowledgements, or at their publications.
+struct History {
+    /// By rank, its sequence numbers, which only grow, with the clock that it had at each.
+    at: Vec<Vec<(u64, Vec<u64>)>>,
+    /// By rank, and there by other rank, the last of the other's sequence numbers whose clock it has learnt.
+    learnt: Vec<u64>,
+}
+
 #[derive(Clone, Default)]
 struct Cell {
     value: Option<Value>,
@@ -31,27 +39,27 @@ impl SharedScratch {
         // At first a rank knows its own present, and nothing of the others.
         let clocks = (0..ranks).map(|me| (0..ranks).map(|rank| u64::from(rank == me)).collect()).collect();
         let cells = vec![Cell::default(); units as usize];
-        SharedScratch { cells, clocks, acks: vec![vec![]; ranks], publications: vec![vec![]; ranks] }
+        SharedScratch { cells, clocks, acks: History::new(ranks), publications: History::new(ranks) }
     }
 
     /// A rank acknowledges a sequence number.
     pub(super) fn ack(&mut self, rank: u32, seq: u64) {
-        record(&mut self.acks, &mut self.clocks, (rank, seq));
+        self.acks.record(&mut self.clocks, (rank, seq));
     }
 
     /// A rank publishes under a sequence number.
     pub(super) fn publish(&mut self, rank: u32, seq: u64) {
-        record(&mut self.publications, &mut self.clocks, (rank, seq));
+        self.publications.record(&mut self.clocks, (rank, seq));
     }
 
     /// A rank has seen that another acknowledged a sequence number.
     pub(super) fn after(&mut self, rank: u32, other: u32, seq: u64) {
-        learn(&self.acks, &mut self.clocks, rank, (other, seq));
+        self.acks.learn(&mut self.clocks, rank, (other, seq));
     }
 
     /// A rank has seen what another published under a sequence number.
     pub(super) fn access(&mut self, rank: u32, other: u32, seq: u64) {
-        learn(&self.publications, &mut self.clocks, rank, (other, seq));
+        self.publications.learn(&mut self.clocks, rank, (other, seq));
     }
 
     pub(super) fn read(&mut self, rank: u32, span: Span) -> Result<Vec<Value>, String> {
@@ -80,26 +88,34 @@ impl SharedScratch {
     }
 }
 
-/// By rank, its sequence numbers with the clock that it had at each.
-type History = Vec<Vec<(u64, Vec<u64>)>>;
-
-fn record(history: &mut History, clocks: &mut [Vec<u64>], (rank, seq): (u32, u64)) {
-    let clock = &mut clocks[rank as usize];
-    history[rank as usize].push((seq, clock.clone()));
-    clock[rank as usize] += 1;
-}
-
-fn learn(history: &History, clocks: &mut [Vec<u64>], rank: u32, (other, seq): (u32, u64)) {
-    let (history, clock) = (&history[other as usize], &mut clocks[rank as usize]);
-    // Who knows what a rank did later knows all that it knew before.
-    let known = clock[other as usize];
-    let is_known = |entry: &(u64, Vec<u64>)| entry.1[other as usize] <= known;
-    if seq == 0 || history.last().is_none_or(is_known) {
-        return;
+impl History {
+    fn new(ranks: usize) -> History {
+        History { at: vec![vec![]; ranks], learnt: vec![0; ranks * ranks] }
     }
-    let Some(entry) = history.get(history.partition_point(|entry| entry.0 < seq)) else { return };
-    if !is_known(entry) {
-        clock.iter_mut().zip(&entry.1).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
+
+    fn record(&mut self, clocks: &mut [Vec<u64>], (rank, seq): (u32, u64)) {
+        let clock = &mut clocks[rank as usize];
+        self.at[rank as usize].push((seq, clock.clone()));
+        clock[rank as usize] += 1;
+    }
+
+    /// A rank learns the clock that another had at a sequence number, and none for 0, which stands for no use before.
+    fn learn(&mut self, clocks: &mut [Vec<u64>], rank: u32, (other, seq): (u32, u64)) {
+        let (rank, other) = (rank as usize, other as usize);
+        let learnt = &mut self.learnt[rank * self.at.len() + other];
+        if seq <= *learnt {
+            return;
+        }
+        let history = &self.at[other];
+        let Some((found, theirs)) = history.get(history.partition_point(|entry| entry.0 < seq)) else {
+            return;
+        };
+        *learnt = *found;
+        let clock = &mut clocks[rank];
+        // Who knows what a rank did later knows all that it knew before.
+        if clock[other] < theirs[other] {
+            clock.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
+        }
     }
 }
 
