@@ -17,7 +17,8 @@ pub(super) fn run(project: &Project) -> Result<Tally> {
         Ok(compilers) => compilers,
         Err(why) => return Ok(Tally::skip(format!("CUDA's compilers are not to be had: {why:#}"))),
     };
-    let job = cargo(project).args(["test", "-p", "banyan-datatype", "--test", "nvrtc", "--", "--nocapture"]);
+    // With the features that the tests of all crates have, so that nothing is built anew.
+    let job = cargo(project).args(["test", "--workspace", "--test", "nvrtc", "--", "--nocapture"]);
     let job = job
         .env("LD_LIBRARY_PATH", compilers.join("cuda_nvrtc/lib"))
         .env("BANYAN_TEST_PTXAS", compilers.join("cuda_nvcc/bin/ptxas"));

@@ -98,6 +98,8 @@ impl User {
             // mpirun and the program are built alike, so that they share what they are made of.
             "CARGO_PROFILE_DEV_OPT_LEVEL=0".to_owned(),
             "CARGO_PROFILE_DEV_DEBUG=false".to_owned(),
+            // Nothing is changed and built again.
+            "CARGO_INCREMENTAL=0".to_owned(),
         ];
         Ok(User { folder, environment: own.into_iter().flatten().chain(set).collect(), target })
     }
