@@ -90,7 +90,6 @@ pub(crate) fn run(steps: &[&Step<'_>]) -> bool {
 }
 
 /// A time by the clock, and what processors worked for this process and its children in it.
-#[derive(Clone, Copy, Default)]
 struct Took {
     wall: Duration,
     processor: Duration,

@@ -17,7 +17,7 @@ pub(super) fn run(project: &Project) -> Result<Tally> {
         Ok(compilers) => compilers,
         Err(why) => return Ok(Tally::skip(format!("CUDA's compilers are not to be had: {why:#}"))),
     };
-    // With the features that the tests of all crates have, so that nothing is built anew.
+    // With the features that the tests of all crates have, so that nothing is built anew; the short test of that name in `memory` runs, too.
     let job = cargo(project).args(["test", "--workspace", "--test", "nvrtc", "--", "--nocapture"]);
     let job = job
         .env("LD_LIBRARY_PATH", compilers.join("cuda_nvrtc/lib"))

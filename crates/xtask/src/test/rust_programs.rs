@@ -95,8 +95,7 @@ impl User {
         let set = [
             format!("PATH={}:{}", path.display(), folder.join("installed/bin").display()),
             format!("CARGO_TARGET_DIR={}", target.display()),
-            // mpirun and the program are built alike, so that they share what they are made of.
-            "CARGO_PROFILE_DEV_OPT_LEVEL=0".to_owned(),
+            // As the workspace builds what it takes from elsewhere, so that mpirun and the program share what is optimized for neither.
             "CARGO_PROFILE_DEV_DEBUG=false".to_owned(),
             // Nothing is changed and built again.
             "CARGO_INCREMENTAL=0".to_owned(),
