@@ -95,7 +95,6 @@ impl User {
         let set = [
             format!("PATH={}:{}", path.display(), folder.join("installed/bin").display()),
             format!("CARGO_TARGET_DIR={}", target.display()),
-            // As the workspace builds what it takes from elsewhere, so that mpirun and the program share what is optimized for neither.
             "CARGO_PROFILE_DEV_DEBUG=false".to_owned(),
             // Nothing is changed and built again.
             "CARGO_INCREMENTAL=0".to_owned(),
@@ -116,8 +115,18 @@ impl User {
         let (launcher, mpi) = (project.file("launcher"), project.file("crates/mpi"));
         let installed = self.folder.join("installed");
         let [launcher, mpi, installed] = [&launcher, &mpi, &installed].map(|path| path.to_string_lossy());
-        cargo(&["install", "--quiet", "--locked", "--debug", "--path", &launcher, "--root", &installed])?;
+        let install =
+            ["install", "--quiet", "--locked", "--debug", "--path", &launcher, "--root", &installed];
+        // What the workspace optimizes for its own tests is not optimized here, as it is not for the program.
+        let profiles = project.read("Cargo.toml")?;
+        let optimized =
+            profiles.lines().filter_map(|line| line.strip_prefix("[profile.dev.package.")?.strip_suffix(']'));
+        let plain: Vec<String> =
+            optimized.map(|package| format!("--config=profile.dev.package.{package}.opt-level=0")).collect();
+        cargo(&install.into_iter().chain(plain.iter().map(String::as_str)).collect::<Vec<_>>())?;
         cargo(&["new", "--vcs", "none", "both"])?;
+        // The same versions as mpirun's, so that they share what is built.
+        project::write(&self.folder.join("both/Cargo.lock"), project.read("Cargo.lock")?)?;
         cargo(&["add", "banyan-mpi", "--path", &mpi, "--rename", "mpi"])?;
         cargo(&["add", "banyan-mpi", "--path", &mpi, "--rename", "mpi", "--dev", "--features", "test"])?;
         project::write(&self.folder.join("both/src/main.rs"), project.read("tests/rust/both.rs")?)?;
