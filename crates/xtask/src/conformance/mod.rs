@@ -24,7 +24,7 @@ use crate::test::{self, fuzz, programs};
 /// What to run.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Suites to run, of mpich, rust-mpi, rust-native, hpcc, netpipe, data-parallel, fuzz, faults, attacks and valgrind; all of them if none is named
+    /// Suites to run, of mpich, rust-mpi, rust-native, hpcc, netpipe, data-parallel, fuzz, faults, attacks, valgrind and verifier; all of them if none is named
     suites: Vec<String>,
     /// Only these tests: folders or folder/name, separated by commas
     #[arg(long, value_delimiter = ',')]
@@ -65,6 +65,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("faults", || faults::table(project)),
         Step::new("attacks", || attacks::run(project, options.quick)),
         Step::new("valgrind", || test::valgrind(project)),
+        Step::new("verifier", || test::rust::verifier(project)),
     ];
     if let Some(unknown) = options.suites.iter().find(|suite| !steps.iter().any(|step| step.name == **suite))
     {

@@ -39,6 +39,17 @@ pub(super) fn unit(project: &Project) -> Result<Tally> {
     tests(cargo(project).args(["test", "--workspace", "--no-fail-fast"]))
 }
 
+/// The proofs of all algorithms of collectives with all sizes, of which [`unit`] leaves some out where there are many ranks.
+pub(crate) fn verifier(project: &Project) -> Result<Tally> {
+    tests(cargo(project).env("BANYAN_VERIFY", "all").args([
+        "test",
+        "-p",
+        "banyan-coll",
+        "--test",
+        "verifier",
+    ]))
+}
+
 /// The models of what is lock-free, in every order that threads can come in.
 pub(super) fn loom(project: &Project) -> Result<Tally> {
     let job = cargo(project).env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", built(project, "loom")?);
