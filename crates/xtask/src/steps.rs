@@ -1,4 +1,4 @@
-//! A list of steps run one after another, each with its time, and a summary at the end.
+//! A list of steps, run one after another or in two tracks, each with its time, and a summary at the end.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -54,61 +54,77 @@ impl Tally {
     }
 }
 
+/// Steps of one track run one after another, and the tracks beside each other: one that waits leaves its processor to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Track {
+    /// Builds the crates and runs their own tests.
+    Crates,
+    /// Installs the library, and builds and runs programs against it.
+    Programs,
+}
+
 /// A named piece of work.
 pub(crate) struct Step<'a> {
     pub(crate) name: &'static str,
-    work: Box<dyn Fn() -> Result<Tally> + 'a>,
+    track: Option<Track>,
+    work: Box<dyn Fn() -> Result<Tally> + Sync + 'a>,
 }
 
 impl<'a> Step<'a> {
-    /// A step from its name and what it does; an error is one failure.
-    pub(crate) fn new(name: &'static str, work: impl Fn() -> Result<Tally> + 'a) -> Step<'a> {
-        Step { name, work: Box::new(work) }
+    /// A step from its name and what it does; an error is one failure. It runs alone: all before it have ended, and none after it has begun.
+    pub(crate) fn new(name: &'static str, work: impl Fn() -> Result<Tally> + Sync + 'a) -> Step<'a> {
+        Step { name, track: None, work: Box::new(work) }
+    }
+
+    /// This step in a track.
+    pub(crate) fn on(self, track: Track) -> Step<'a> {
+        Step { track: Some(track), ..self }
+    }
+
+    /// Does the work and prints what came of it, with its time.
+    fn run(&self) -> (Tally, Duration) {
+        let begun = Instant::now();
+        let tally = (self.work)().unwrap_or_else(|error| Tally {
+            failed: 1,
+            notes: vec![format!("FAILED {}: {error:#}", self.name)],
+            ..Tally::default()
+        });
+        let took = begun.elapsed();
+        // In one piece, as another track may print meanwhile.
+        let notes = tally.notes.iter().map(|note| indent(&process::tail(note, 100)) + "\n");
+        let notes: String = notes.collect();
+        println!("{notes}        {}: {}, {}", self.name, counts(&tally), seconds(took));
+        (tally, took)
     }
 }
+
+/// What came of a step, by its place in the list.
+type Row<'a> = (usize, &'a str, Tally, Duration);
 
 /// Runs the steps and prints each with its time, then a table; true if nothing failed.
 pub(crate) fn run(steps: &[&Step<'_>]) -> bool {
-    let mut rows = Vec::new();
-    let start = Clock::now();
-    for (number, step) in steps.iter().enumerate() {
+    let (start, before) = (Instant::now(), processor_time());
+    let numbered: Vec<(usize, &Step<'_>)> = steps.iter().copied().enumerate().collect();
+    let row = |&(number, step): &(usize, &Step<'_>)| {
         println!("[{}/{}] {}", number + 1, steps.len(), step.name);
-        let begun = Clock::now();
-        let tally = (step.work)().unwrap_or_else(|error| Tally {
-            failed: 1,
-            notes: vec![format!("FAILED {}: {error:#}", step.name)],
-            ..Tally::default()
-        });
-        for note in &tally.notes {
-            println!("{}", indent(&process::tail(note, 100)));
+        let (tally, took) = step.run();
+        (number, step.name, tally, took)
+    };
+    let mut rows: Vec<Row<'_>> = vec![];
+    for group in numbered.chunk_by(|(_, a), (_, b)| a.track.is_some() && b.track.is_some()) {
+        let mut tracks: Vec<Option<Track>> = vec![];
+        for (_, step) in group {
+            if !tracks.contains(&step.track) {
+                tracks.push(step.track);
+            }
         }
-        let took = begun.elapsed();
-        println!("        {}, {}", counts(&tally), seconds(took.wall));
-        rows.push((step.name, tally, took));
+        let of = |track: &Option<Track>| -> Vec<Row<'_>> {
+            group.iter().filter(|(_, step)| step.track == *track).map(row).collect()
+        };
+        rows.extend(process::parallel(tracks.len(), &tracks, of).into_iter().flatten());
     }
-    summary(&rows, start.elapsed())
-}
-
-/// A time by the clock, and what processors worked for this process and its children in it.
-struct Took {
-    wall: Duration,
-    processor: Duration,
-}
-
-/// The moment from which a [`Took`] counts.
-struct Clock {
-    wall: Instant,
-    processor: Duration,
-}
-
-impl Clock {
-    fn now() -> Clock {
-        Clock { wall: Instant::now(), processor: processor_time() }
-    }
-
-    fn elapsed(&self) -> Took {
-        Took { wall: self.wall.elapsed(), processor: processor_time().saturating_sub(self.processor) }
-    }
+    rows.sort_by_key(|row| row.0);
+    summary(&rows, start.elapsed(), processor_time().saturating_sub(before))
 }
 
 /// What this process has taken of processors, with the children that have ended; 0 if the system does not tell.
@@ -120,28 +136,24 @@ fn processor_time() -> Duration {
     Duration::from_millis(10 * ticks)
 }
 
-fn summary(rows: &[(&str, Tally, Took)], total: Took) -> bool {
-    let width = rows.iter().map(|row| row.0.len()).max().unwrap_or(0);
-    println!(
-        "\n{:width$}  {:>7} {:>7} {:>7} {:>10} {:>12}",
-        "step", "passed", "failed", "skipped", "time", "processors"
-    );
+fn summary(rows: &[Row<'_>], total: Duration, processors: Duration) -> bool {
+    let width = rows.iter().map(|row| row.1.len()).max().unwrap_or(0);
+    println!("\n{:width$}  {:>7} {:>7} {:>7} {:>10}", "step", "passed", "failed", "skipped", "time");
     let mut all = Tally::default();
-    for (name, tally, time) in rows {
+    for (_, name, tally, time) in rows {
         let mark = if tally.failed > 0 { "  FAILED" } else { "" };
         println!(
-            "{name:width$}  {:>7} {:>7} {:>7} {:>10} {:>12}{mark}",
+            "{name:width$}  {:>7} {:>7} {:>7} {:>10}{mark}",
             tally.passed,
             tally.failed,
             tally.skipped,
-            seconds(time.wall),
-            seconds(time.processor)
+            seconds(*time)
         );
         all.passed += tally.passed;
         all.failed += tally.failed;
         all.skipped += tally.skipped;
     }
-    println!("in {}, {} of processors", seconds(total.wall), seconds(total.processor));
+    println!("in {}, {} of processors", seconds(total), seconds(processors));
     println!("{}", counts(&all));
     all.failed == 0
 }
@@ -161,16 +173,18 @@ fn indent(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
     fn the_time_of_processors_is_counted() {
-        let start = Clock::now();
+        let start = processor_time();
         let until = Instant::now() + Duration::from_secs(60);
-        while processor_time() - start.processor < Duration::from_millis(20) {
+        while processor_time() - start < Duration::from_millis(20) {
             assert!(Instant::now() < until, "no work is seen");
         }
-        assert!(start.elapsed().processor >= Duration::from_millis(20));
     }
 
     #[test]
@@ -179,5 +193,36 @@ mod tests {
         let bad = Step::new("bad", || anyhow::bail!("broken"));
         assert!(run(&[&good]));
         assert!(!run(&[&good, &bad]));
+    }
+
+    #[test]
+    fn tracks_run_beside_each_other_and_other_steps_alone() {
+        let (both, at) = (Barrier::new(2), AtomicUsize::new(0));
+        // Each waits for the other, so that this ends only if they run at the same time.
+        let meets = |name, track| {
+            let work = || {
+                both.wait();
+                at.fetch_add(1, Ordering::SeqCst);
+                Ok(Tally::pass())
+            };
+            Step::new(name, work).on(track)
+        };
+        let finds = |name, before: usize| {
+            let at = &at;
+            Step::new(name, move || {
+                let mut tally = Tally::default();
+                let right = at.fetch_add(1, Ordering::SeqCst) == before;
+                tally.check("order", if right { Ok(()) } else { Err(anyhow::anyhow!("not alone")) });
+                Ok(tally)
+            })
+        };
+        let steps = [
+            finds("first", 0),
+            meets("crates", Track::Crates),
+            meets("programs", Track::Programs),
+            finds("next", 3),
+            finds("last of crates", 4).on(Track::Crates),
+        ];
+        assert!(run(&steps.iter().collect::<Vec<_>>()));
     }
 }

@@ -19,13 +19,15 @@ mod slurm;
 mod swap;
 mod toolchain;
 
+use std::iter;
+
 use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::hosts::attacks;
 use crate::library::{Fabric, Kind, Library};
 use crate::project::Project;
-use crate::steps::{self, Step, Tally};
+use crate::steps::{self, Step, Tally, Track};
 use crate::{bench, conformance, debian, demo, gpu, hpcc, install, rdma};
 
 /// Which steps to run.
@@ -65,8 +67,7 @@ const PACKAGES: &[&str] = &[
 /// Runs the steps asked for; true if nothing failed.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
     let library = || Library::open(project, options.mpi);
-    let steps = vec![
-        Step::new("packages", || packages(project)),
+    let crates = [
         Step::new("fmt", || rust::fmt(project)),
         Step::new("clippy", || rust::clippy(project)),
         Step::new("rustdoc", || rust::rustdoc(project)),
@@ -75,6 +76,9 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("kernels", || having(project, &["g++", PYTHON], || kernels::run(project))),
         Step::new("loom", || rust::loom(project)),
         Step::new("asan", || rust::asan(project)),
+        Step::new("fuzz", || having(project, &["g++"], || fuzz::smoke(project))),
+    ];
+    let programs = [
         Step::new("install", || install::once(project).map(|_| Tally::pass())),
         Step::new("demo", || demo::run(project, options.mpi).map(|()| Tally::pass())),
         Step::new("header", || having(project, &["g++", PYTHON], || header::run(project))),
@@ -109,8 +113,11 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("attacks", || attacks::run(project, true)),
         Step::new("slurm", || having(project, &[PYTHON], || slurm::run(project))),
         Step::new("rdma", || on_rdma_devices(project)),
-        Step::new("fuzz", || having(project, &["g++"], || fuzz::smoke(project))),
     ];
+    let crates = crates.map(|step| step.on(Track::Crates));
+    let programs = programs.map(|step| step.on(Track::Programs));
+    let packages = Step::new("packages", || packages(project));
+    let steps: Vec<Step<'_>> = iter::once(packages).chain(crates).chain(programs).collect();
     if let Some(unknown) =
         options.only.iter().chain(&options.skip).find(|n| !steps.iter().any(|s| s.name == **n))
     {
