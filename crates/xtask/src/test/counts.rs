@@ -53,12 +53,10 @@ pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
     let unit = Unit::program(program.clone(), project.file("tests/counts/self.c"));
     cc::build(library, &unit.flags(["-std=c11", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]))?;
     check(&mut tally, &SELF, count(&program, &folder));
-    let cargo =
-        Job::new(env!("CARGO")).args(["build", "--release", "--quiet", "-p=banyan-p2p", "-p=banyan-coll"]);
-    let cargo = cargo.args(["--example=messages", "--example=collectives"]);
+    let cargo = Job::new(env!("CARGO")).args(["build", "--release", "--quiet", "--package=banyan-counts"]);
     cargo.folder(project.root()).limit(1800).run_ok()?;
-    for (path, example) in [(&PAIR, "messages"), (&ALLREDUCE, "collectives")] {
-        let program = project.target().join("release/examples").join(example);
+    for (path, program) in [(&PAIR, "messages"), (&ALLREDUCE, "collectives")] {
+        let program = project.target().join("release").join(program);
         check(&mut tally, path, count(&program, &folder));
     }
     check(&mut tally, &HOT, windows(&HOT, || hot::trace(project, library, 2, &[])));

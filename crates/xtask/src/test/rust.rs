@@ -39,7 +39,7 @@ pub(super) fn unit(project: &Project) -> Result<Tally> {
     tests(cargo(project).args(["test", "--workspace", "--no-fail-fast"]))
 }
 
-/// The proofs of all algorithms of collectives with all sizes, of which [`unit`] leaves some out where there are many ranks.
+/// The proofs of all algorithms of collectives with all sizes, of which the step `unit` leaves some out where there are many ranks.
 pub(crate) fn verifier(project: &Project) -> Result<Tally> {
     tests(cargo(project).env("BANYAN_VERIFY", "all").args([
         "test",
