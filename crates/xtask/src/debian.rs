@@ -1,6 +1,7 @@
 //! Debian packages and sources, by apt with a configuration of our own under target/.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
@@ -46,7 +47,8 @@ pub(crate) fn source(project: &Project, name: &str) -> Result<PathBuf> {
     if let Some(archive) = archive(&folder, name)? {
         return Ok(archive);
     }
-    let job = Apt::ready(project)?.job("apt-get").args(["source", "--quiet", "--download-only", name]);
+    let apt = Apt::ready(project)?;
+    let job = apt.job("apt-get").args(["source", "--quiet", "--download-only", name]);
     let done = job.folder(&folder).run()?;
     // The command may fail on Debian's own patches, which are not needed.
     match archive(&folder, name)? {
@@ -109,7 +111,11 @@ fn archive(folder: &Path, name: &str) -> Result<Option<PathBuf>> {
 /// apt with package lists and sources of our own, `deb-src` on.
 struct Apt {
     options: Vec<String>,
+    /// apt refuses to run twice at a time.
+    _turn: MutexGuard<'static, ()>,
 }
+
+static TURN: Mutex<()> = Mutex::new(());
 
 impl Apt {
     fn ready(project: &Project) -> Result<Apt> {
@@ -118,6 +124,7 @@ impl Apt {
         let list = sources.join("banyan.sources");
         let text = with_sources(&codename()?)?;
         let apt = Apt {
+            _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner),
             options: vec![
                 "Dir::Etc::sourcelist=/dev/null".into(),
                 format!("Dir::Etc::sourceparts={}", sources.display()),

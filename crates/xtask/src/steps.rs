@@ -57,10 +57,8 @@ impl Tally {
 /// Steps of one track run one after another, and the tracks beside each other: one that waits leaves its processor to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Track {
-    /// Builds the crates and runs their own tests.
-    Crates,
-    /// Installs the library, and builds and runs programs against it.
-    Programs,
+    One,
+    Other,
 }
 
 /// A named piece of work.
@@ -218,10 +216,10 @@ mod tests {
         };
         let steps = [
             finds("first", 0),
-            meets("crates", Track::Crates),
-            meets("programs", Track::Programs),
+            meets("one", Track::One),
+            meets("other", Track::Other),
             finds("next", 3),
-            finds("last of crates", 4).on(Track::Crates),
+            finds("last of one", 4).on(Track::One),
         ];
         assert!(run(&steps.iter().collect::<Vec<_>>()));
     }

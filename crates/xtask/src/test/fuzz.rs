@@ -8,9 +8,6 @@ use crate::process::{End, Job, parallel, tail};
 use crate::project::{self, Project};
 use crate::steps::Tally;
 
-/// Seconds for each target in `cargo xtask test`.
-const SMOKE: u64 = 4;
-
 /// How the line of a target begins that names the files of its parsers.
 const PARSER: &str = "//! Parser: ";
 
@@ -19,14 +16,8 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
                      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
                      -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address -Ccodegen-units=1";
 
-/// Each target for a few seconds.
-pub(crate) fn smoke(project: &Project) -> Result<Tally> {
-    run(project, SMOKE, false)
-}
-
-/// Each target for `seconds`; with `coverage` a note says how much of its parsers all inputs together have reached, which takes a
-/// while.
-pub(crate) fn run(project: &Project, seconds: u64, coverage: bool) -> Result<Tally> {
+/// Each target for `seconds`, with a note that says how much of its parsers all inputs together have reached.
+pub(crate) fn run(project: &Project, seconds: u64) -> Result<Tally> {
     let target = target_triple()?;
     let job = Job::new(env!("CARGO")).args([
         "build",
@@ -44,22 +35,16 @@ pub(crate) fn run(project: &Project, seconds: u64, coverage: bool) -> Result<Tal
     let sources = project::files_with(&project.file("tests/fuzz/targets"), "rs")?;
     let built = folder.join(&target).join("release");
     // Two at a time: each has one thread, and may take as much memory as it is allowed.
-    let outcomes = parallel(2, &sources, |source| fuzz(project, &built, source, seconds, coverage));
+    let outcomes = parallel(2, &sources, |source| fuzz(project, &built, source, seconds));
     for (source, outcome) in sources.iter().zip(outcomes) {
-        let outcome = outcome.map(|figures| tally.notes.extend(figures));
+        let outcome = outcome.map(|figures| tally.notes.push(figures));
         tally.check(&project::stem(source), outcome);
     }
     Ok(tally)
 }
 
-/// Runs a target for `seconds`; gives a note about its coverage, if that is wanted.
-fn fuzz(
-    project: &Project,
-    built: &Path,
-    source: &Path,
-    seconds: u64,
-    coverage: bool,
-) -> Result<Option<String>> {
+/// Runs a target for `seconds`; gives a note about its coverage.
+fn fuzz(project: &Project, built: &Path, source: &Path, seconds: u64) -> Result<String> {
     let name = project::stem(source);
     let corpus = project.folder(&format!("fuzz/corpus/{name}"))?;
     let work = project.folder(&format!("fuzz/found/{name}"))?;
@@ -67,11 +52,10 @@ fn fuzz(
     let words = format!("-dict={}", project.file("tests/fuzz/words.dict").display());
     let job = Job::new(built.join(&name))
         .args([&limit, &words, "-rss_limit_mb=2048", "-timeout=10", "-max_len=4096"])
-        .args(coverage.then_some("-print_coverage=1"))
+        .arg("-print_coverage=1")
         .arg(&corpus);
     let output = verdict(&job.folder(work).env("RUST_BACKTRACE", "1").limit(seconds + 900))?;
-    let note = || Ok(format!("{name:13} {}", figures(&output, &parsers(source)?)?));
-    coverage.then(note).transpose()
+    Ok(format!("{name:13} {}", figures(&output, &parsers(source)?)?))
 }
 
 /// Runs a target; gives what it says.

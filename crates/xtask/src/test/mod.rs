@@ -67,7 +67,8 @@ const PACKAGES: &[&str] = &[
 /// Runs the steps asked for; true if nothing failed.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
     let library = || Library::open(project, options.mpi);
-    let crates = [
+    // What is built without the library, and programs that take long to build; what is small or waits. Each takes about half of the time.
+    let one = [
         Step::new("fmt", || rust::fmt(project)),
         Step::new("clippy", || rust::clippy(project)),
         Step::new("rustdoc", || rust::rustdoc(project)),
@@ -76,9 +77,11 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("kernels", || having(project, &["g++", PYTHON], || kernels::run(project))),
         Step::new("loom", || rust::loom(project)),
         Step::new("asan", || rust::asan(project)),
-        Step::new("fuzz", || having(project, &["g++"], || fuzz::smoke(project))),
+        Step::new("rust-programs", || rust_programs::run(project, &library()?)),
+        Step::new("mpich", || having(project, SOURCES, || conformance::mpich_quick(project, &library()?))),
+        Step::new("rust-mpi", || conformance::rust_mpi_quick(project, &library()?)),
     ];
-    let programs = [
+    let other = [
         Step::new("install", || install::once(project).map(|_| Tally::pass())),
         Step::new("demo", || demo::run(project, options.mpi).map(|()| Tally::pass())),
         Step::new("header", || having(project, &["g++", PYTHON], || header::run(project))),
@@ -89,14 +92,11 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("others", || having(project, &[PYTHON], || others::run(project, &library()?))),
         Step::new("c", || cprograms::run(project, &library()?)),
         Step::new("gpu", || gpu::on_double(project, &library()?)),
-        Step::new("rust-programs", || rust_programs::run(project, &library()?)),
         Step::new("launchers", || having(project, &[PYTHON], || launchers::run(project, &library()?))),
         Step::new("counts", || having(project, &[counts::VALGRIND], || counts::run(project, &library()?))),
         Step::new("limits", || limits::run(project)),
         Step::new("sanity", || bench::sanity(project, &library()?)),
         Step::new("docs", || having(project, &["pkg-config"], || docs::run(project))),
-        Step::new("mpich", || having(project, SOURCES, || conformance::mpich_quick(project, &library()?))),
-        Step::new("rust-mpi", || conformance::rust_mpi_quick(project, &library()?)),
         Step::new("hpcc-shm", || {
             having(project, hpcc::PACKAGES, || programs::hpcc(project, &library()?, Fabric::SHM))
         }),
@@ -114,10 +114,9 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("slurm", || having(project, &[PYTHON], || slurm::run(project))),
         Step::new("rdma", || on_rdma_devices(project)),
     ];
-    let crates = crates.map(|step| step.on(Track::Crates));
-    let programs = programs.map(|step| step.on(Track::Programs));
+    let (one, other) = (one.map(|step| step.on(Track::One)), other.map(|step| step.on(Track::Other)));
     let packages = Step::new("packages", || packages(project));
-    let steps: Vec<Step<'_>> = iter::once(packages).chain(crates).chain(programs).collect();
+    let steps: Vec<Step<'_>> = iter::once(packages).chain(one).chain(other).collect();
     if let Some(unknown) =
         options.only.iter().chain(&options.skip).find(|n| !steps.iter().any(|s| s.name == **n))
     {
