@@ -1,4 +1,4 @@
-//! A list of steps, run one after another or in two tracks, each with its time, and a summary at the end.
+//! A list of steps, run one after another or in tracks, two at a time, each with its time, and a summary at the end.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -54,17 +54,13 @@ impl Tally {
     }
 }
 
-/// Steps of one track run one after another, and the tracks beside each other: one that waits leaves its processor to the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Track {
-    One,
-    Other,
-}
+/// How many tracks run beside each other: a step that waits leaves its processor to that of another one.
+const BESIDE: usize = 2;
 
 /// A named piece of work.
 pub(crate) struct Step<'a> {
     pub(crate) name: &'static str,
-    track: Option<Track>,
+    track: Option<usize>,
     work: Box<dyn Fn() -> Result<Tally> + Sync + 'a>,
 }
 
@@ -74,8 +70,8 @@ impl<'a> Step<'a> {
         Step { name, track: None, work: Box::new(work) }
     }
 
-    /// This step in a track.
-    pub(crate) fn on(self, track: Track) -> Step<'a> {
+    /// This step in the track of this number. Steps of one track run one after another, and two tracks beside each other.
+    pub(crate) fn on(self, track: usize) -> Step<'a> {
         Step { track: Some(track), ..self }
     }
 
@@ -110,16 +106,16 @@ pub(crate) fn run(steps: &[&Step<'_>]) -> bool {
     };
     let mut rows: Vec<Row<'_>> = vec![];
     for group in numbered.chunk_by(|(_, a), (_, b)| a.track.is_some() && b.track.is_some()) {
-        let mut tracks: Vec<Option<Track>> = vec![];
+        let mut tracks: Vec<Option<usize>> = vec![];
         for (_, step) in group {
             if !tracks.contains(&step.track) {
                 tracks.push(step.track);
             }
         }
-        let of = |track: &Option<Track>| -> Vec<Row<'_>> {
+        let of = |track: &Option<usize>| -> Vec<Row<'_>> {
             group.iter().filter(|(_, step)| step.track == *track).map(row).collect()
         };
-        rows.extend(process::parallel(tracks.len(), &tracks, of).into_iter().flatten());
+        rows.extend(process::parallel(BESIDE, &tracks, of).into_iter().flatten());
     }
     rows.sort_by_key(|row| row.0);
     summary(&rows, start.elapsed(), processor_time().saturating_sub(before))
@@ -216,10 +212,10 @@ mod tests {
         };
         let steps = [
             finds("first", 0),
-            meets("one", Track::One),
-            meets("other", Track::Other),
+            meets("one", 0),
+            meets("other", 1),
             finds("next", 3),
-            finds("last of one", 4).on(Track::One),
+            finds("last of one", 4).on(0),
         ];
         assert!(run(&steps.iter().collect::<Vec<_>>()));
     }

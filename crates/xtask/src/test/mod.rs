@@ -19,15 +19,13 @@ mod slurm;
 mod swap;
 mod toolchain;
 
-use std::iter;
-
 use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::hosts::attacks;
 use crate::library::{Fabric, Kind, Library};
 use crate::project::Project;
-use crate::steps::{self, Step, Tally, Track};
+use crate::steps::{self, Step, Tally};
 use crate::{bench, conformance, debian, demo, gpu, hpcc, install, rdma};
 
 /// Which steps to run.
@@ -67,56 +65,69 @@ const PACKAGES: &[&str] = &[
 /// Runs the steps asked for; true if nothing failed.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
     let library = || Library::open(project, options.mpi);
-    // What is built without the library, and programs that take long to build; what is small or waits. Each takes about half of the time.
-    let one = [
-        Step::new("fmt", || rust::fmt(project)),
-        Step::new("clippy", || rust::clippy(project)),
-        Step::new("rustdoc", || rust::rustdoc(project)),
-        Step::new("examples", || examples::run(project)),
-        Step::new("unit", || rust::unit(project)),
-        Step::new("kernels", || having(project, &["g++", PYTHON], || kernels::run(project))),
-        Step::new("loom", || rust::loom(project)),
-        Step::new("asan", || rust::asan(project)),
-        Step::new("rust-programs", || rust_programs::run(project, &library()?)),
-        Step::new("mpich", || having(project, SOURCES, || conformance::mpich_quick(project, &library()?))),
-        Step::new("rust-mpi", || conformance::rust_mpi_quick(project, &library()?)),
+    // Steps of a track build in the same folder, or need one before them. The longest tracks come first.
+    let tracks = [
+        vec![
+            Step::new("fmt", || rust::fmt(project)),
+            Step::new("clippy", || rust::clippy(project)),
+            Step::new("rustdoc", || rust::rustdoc(project)),
+            Step::new("examples", || examples::run(project)),
+            Step::new("unit", || rust::unit(project)),
+            Step::new("kernels", || having(project, &["g++", PYTHON], || kernels::run(project))),
+            Step::new("loom", || rust::loom(project)),
+            Step::new("asan", || rust::asan(project)),
+        ],
+        vec![
+            Step::new("install", || install::once(project).map(|_| Tally::pass())),
+            Step::new("demo", || demo::run(project, options.mpi).map(|()| Tally::pass())),
+            Step::new("header", || having(project, &["g++", PYTHON], || header::run(project))),
+            Step::new("toolchain", || {
+                having(project, &["g++", "make", "cmake", "pkg-config"], || toolchain::run(project))
+            }),
+            Step::new("swap", || having(project, &[PYTHON], || swap::run(project))),
+            Step::new("others", || having(project, &[PYTHON], || others::run(project, &library()?))),
+            Step::new("c", || cprograms::run(project, &library()?)),
+            Step::new("gpu", || gpu::on_double(project, &library()?)),
+            Step::new("launchers", || having(project, &[PYTHON], || launchers::run(project, &library()?))),
+            Step::new("counts", || {
+                having(project, &[counts::VALGRIND], || counts::run(project, &library()?))
+            }),
+            Step::new("limits", || limits::run(project)),
+            Step::new("sanity", || bench::sanity(project, &library()?)),
+            Step::new("docs", || having(project, &["pkg-config"], || docs::run(project))),
+        ],
+        vec![
+            Step::new("hosts", || having(project, &[PYTHON], || hosts::run(project))),
+            Step::new("attacks", || attacks::run(project, true)),
+            Step::new("slurm", || having(project, &[PYTHON], || slurm::run(project))),
+            Step::new("rdma", || on_rdma_devices(project)),
+        ],
+        vec![Step::new("mpich", || {
+            having(project, SOURCES, || conformance::mpich_quick(project, &library()?))
+        })],
+        vec![Step::new("rust-programs", || rust_programs::run(project, &library()?))],
+        vec![
+            Step::new("hpcc-shm", || {
+                having(project, hpcc::PACKAGES, || programs::hpcc(project, &library()?, Fabric::SHM))
+            }),
+            Step::new("hpcc-tcp", || {
+                having(project, hpcc::PACKAGES, || programs::hpcc(project, &library()?, Fabric::TCP))
+            }),
+        ],
+        vec![Step::new("rust-mpi", || conformance::rust_mpi_quick(project, &library()?))],
+        vec![
+            Step::new("netpipe-shm", || {
+                having(project, SOURCES, || programs::netpipe(project, &library()?, Fabric::SHM))
+            }),
+            Step::new("netpipe-tcp", || {
+                having(project, SOURCES, || programs::netpipe(project, &library()?, Fabric::TCP))
+            }),
+        ],
     ];
-    let other = [
-        Step::new("install", || install::once(project).map(|_| Tally::pass())),
-        Step::new("demo", || demo::run(project, options.mpi).map(|()| Tally::pass())),
-        Step::new("header", || having(project, &["g++", PYTHON], || header::run(project))),
-        Step::new("toolchain", || {
-            having(project, &["g++", "make", "cmake", "pkg-config"], || toolchain::run(project))
-        }),
-        Step::new("swap", || having(project, &[PYTHON], || swap::run(project))),
-        Step::new("others", || having(project, &[PYTHON], || others::run(project, &library()?))),
-        Step::new("c", || cprograms::run(project, &library()?)),
-        Step::new("gpu", || gpu::on_double(project, &library()?)),
-        Step::new("launchers", || having(project, &[PYTHON], || launchers::run(project, &library()?))),
-        Step::new("counts", || having(project, &[counts::VALGRIND], || counts::run(project, &library()?))),
-        Step::new("limits", || limits::run(project)),
-        Step::new("sanity", || bench::sanity(project, &library()?)),
-        Step::new("docs", || having(project, &["pkg-config"], || docs::run(project))),
-        Step::new("hpcc-shm", || {
-            having(project, hpcc::PACKAGES, || programs::hpcc(project, &library()?, Fabric::SHM))
-        }),
-        Step::new("hpcc-tcp", || {
-            having(project, hpcc::PACKAGES, || programs::hpcc(project, &library()?, Fabric::TCP))
-        }),
-        Step::new("netpipe-shm", || {
-            having(project, SOURCES, || programs::netpipe(project, &library()?, Fabric::SHM))
-        }),
-        Step::new("netpipe-tcp", || {
-            having(project, SOURCES, || programs::netpipe(project, &library()?, Fabric::TCP))
-        }),
-        Step::new("hosts", || having(project, &[PYTHON], || hosts::run(project))),
-        Step::new("attacks", || attacks::run(project, true)),
-        Step::new("slurm", || having(project, &[PYTHON], || slurm::run(project))),
-        Step::new("rdma", || on_rdma_devices(project)),
-    ];
-    let (one, other) = (one.map(|step| step.on(Track::One)), other.map(|step| step.on(Track::Other)));
-    let packages = Step::new("packages", || packages(project));
-    let steps: Vec<Step<'_>> = iter::once(packages).chain(one).chain(other).collect();
+    let mut steps = vec![Step::new("packages", || packages(project))];
+    for (track, of_track) in tracks.into_iter().enumerate() {
+        steps.extend(of_track.into_iter().map(|step| step.on(track)));
+    }
     if let Some(unknown) =
         options.only.iter().chain(&options.skip).find(|n| !steps.iter().any(|s| s.name == **n))
     {
