@@ -92,32 +92,24 @@ impl<'a> Step<'a> {
     }
 }
 
-/// What came of a step, by its place in the list.
-type Row<'a> = (usize, &'a str, Tally, Duration);
+/// What came of a step.
+type Row<'a> = (&'a str, Tally, Duration);
 
-/// Runs the steps and prints each with its time, then a table; true if nothing failed.
+/// Runs the steps and prints each with its time, then a table; true if nothing failed. Steps of one track stand together.
 pub(crate) fn run(steps: &[&Step<'_>]) -> bool {
     let (start, before) = (Instant::now(), processor_time());
     let numbered: Vec<(usize, &Step<'_>)> = steps.iter().copied().enumerate().collect();
     let row = |&(number, step): &(usize, &Step<'_>)| {
         println!("[{}/{}] {}", number + 1, steps.len(), step.name);
         let (tally, took) = step.run();
-        (number, step.name, tally, took)
+        (step.name, tally, took)
     };
     let mut rows: Vec<Row<'_>> = vec![];
     for group in numbered.chunk_by(|(_, a), (_, b)| a.track.is_some() && b.track.is_some()) {
-        let mut tracks: Vec<Option<usize>> = vec![];
-        for (_, step) in group {
-            if !tracks.contains(&step.track) {
-                tracks.push(step.track);
-            }
-        }
-        let of = |track: &Option<usize>| -> Vec<Row<'_>> {
-            group.iter().filter(|(_, step)| step.track == *track).map(row).collect()
-        };
+        let tracks: Vec<_> = group.chunk_by(|(_, a), (_, b)| a.track == b.track).collect();
+        let of = |track: &&[_]| track.iter().map(row).collect::<Vec<_>>();
         rows.extend(process::parallel(BESIDE, &tracks, of).into_iter().flatten());
     }
-    rows.sort_by_key(|row| row.0);
     summary(&rows, start.elapsed(), processor_time().saturating_sub(before))
 }
 
@@ -131,10 +123,10 @@ fn processor_time() -> Duration {
 }
 
 fn summary(rows: &[Row<'_>], total: Duration, processors: Duration) -> bool {
-    let width = rows.iter().map(|row| row.1.len()).max().unwrap_or(0);
+    let width = rows.iter().map(|row| row.0.len()).max().unwrap_or(0);
     println!("\n{:width$}  {:>7} {:>7} {:>7} {:>10}", "step", "passed", "failed", "skipped", "time");
     let mut all = Tally::default();
-    for (_, name, tally, time) in rows {
+    for (name, tally, time) in rows {
         let mark = if tally.failed > 0 { "  FAILED" } else { "" };
         println!(
             "{name:width$}  {:>7} {:>7} {:>7} {:>10}{mark}",

@@ -61,7 +61,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
             let run = || data_parallel::run(project, &library()?, options.fabric);
             test::having(project, data_parallel::PACKAGES, run)
         }),
-        Step::new("fuzz", || fuzz::run(project, FUZZ)),
+        Step::new("fuzz", || test::having(project, &["g++"], || fuzz::run(project, FUZZ))),
         Step::new("faults", || faults::table(project)),
         Step::new("attacks", || attacks::run(project, options.quick)),
         Step::new("valgrind", || test::valgrind(project)),

@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use toml::Table;
 
 use crate::cc::{self, Unit};
 use crate::library::Library;
@@ -95,6 +96,7 @@ impl User {
         let set = [
             format!("PATH={}:{}", path.display(), folder.join("installed/bin").display()),
             format!("CARGO_TARGET_DIR={}", target.display()),
+            // The program's profile has more for debuggers than mpirun's: alike they share what is built.
             "CARGO_PROFILE_DEV_DEBUG=false".to_owned(),
             // Nothing is changed and built again.
             "CARGO_INCREMENTAL=0".to_owned(),
@@ -118,11 +120,12 @@ impl User {
         let install =
             ["install", "--quiet", "--locked", "--debug", "--path", &launcher, "--root", &installed];
         // What the workspace optimizes for its own tests is not optimized here, as it is not for the program.
-        let profiles = project.read("Cargo.toml")?;
-        let optimized =
-            profiles.lines().filter_map(|line| line.strip_prefix("[profile.dev.package.")?.strip_suffix(']'));
-        let plain: Vec<String> =
-            optimized.map(|package| format!("--config=profile.dev.package.{package}.opt-level=0")).collect();
+        let manifest: Table = project.read("Cargo.toml")?.parse()?;
+        let optimized = manifest["profile"]["dev"]["package"].as_table().context("a table of packages")?;
+        let plain: Vec<String> = optimized
+            .keys()
+            .map(|package| format!("--config=profile.dev.package.{package:?}.opt-level=0"))
+            .collect();
         cargo(&install.into_iter().chain(plain.iter().map(String::as_str)).collect::<Vec<_>>())?;
         cargo(&["new", "--vcs", "none", "both"])?;
         // The same versions as mpirun's, so that they share what is built.
