@@ -336,8 +336,8 @@ impl Machine for Symbolic<'_> {
         let (memory, offered) = (&mut self.memory[op][rank as usize], &self.offered[rank as usize]);
         memory.begin(lane);
         for step in steps {
-            let touched = step.reads().into_iter().chain([step.writes()]).flatten();
-            for (span, offer) in touched.flat_map(|span| offered.iter().map(move |offer| (span, offer))) {
+            let touched = || step.reads().into_iter().chain([step.writes()]).flatten();
+            for (offer, span) in offered.iter().flat_map(|offer| touched().map(move |span| (offer, span))) {
                 let its = matches!(step, Step::AwaitPut { into, .. } if *into == offer.range);
                 let read = offer.gives && step.writes() != Some(span);
                 let [(buf, here), (other, there)] = [memory.locate(span)?, memory.locate(offer.range)?];

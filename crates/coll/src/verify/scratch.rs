@@ -106,8 +106,9 @@ impl History {
         if seq <= *learnt {
             return;
         }
-        let history = &self.at[other];
-        let Some((found, theirs)) = history.get(history.partition_point(|entry| entry.0 < seq)) else {
+        // What a rank looks for is among the last of many.
+        let Some((found, theirs)) = self.at[other].iter().rev().take_while(|entry| entry.0 >= seq).last()
+        else {
             return;
         };
         *learnt = *found;
