@@ -336,13 +336,14 @@ impl Machine for Symbolic<'_> {
         let (memory, offered) = (&mut self.memory[op][rank as usize], &self.offered[rank as usize]);
         memory.begin(lane);
         for step in steps {
-            let touched = || step.reads().into_iter().chain([step.writes()]).flatten();
-            for (offer, span) in offered.iter().flat_map(|offer| touched().map(move |span| (offer, span))) {
-                let its = matches!(step, Step::AwaitPut { into, .. } if *into == offer.range);
-                let read = offer.gives && step.writes() != Some(span);
-                let [(buf, here), (other, there)] = [memory.locate(span)?, memory.locate(offer.range)?];
-                if !its && !read && buf == other && here.start < there.end && there.start < here.end {
-                    return Err(format!("rank {rank}, {step:?}: that is offered to another rank"));
+            for offer in offered {
+                for span in step.reads().into_iter().chain([step.writes()]).flatten() {
+                    let its = matches!(step, Step::AwaitPut { into, .. } if *into == offer.range);
+                    let read = offer.gives && step.writes() != Some(span);
+                    let [(buf, here), (other, there)] = [memory.locate(span)?, memory.locate(offer.range)?];
+                    if !its && !read && buf == other && here.start < there.end && there.start < here.end {
+                        return Err(format!("rank {rank}, {step:?}: that is offered to another rank"));
+                    }
                 }
             }
             let marked = match *step {
