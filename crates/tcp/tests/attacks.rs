@@ -1,5 +1,5 @@
 //! Whatever a process does at the listening port, the job goes on. A peer that breaks the protocol or its connection is
-//! reported once.
+//! reported once. These tests have a program to themselves, as one of them counts the descriptors of the process.
 
 mod common;
 

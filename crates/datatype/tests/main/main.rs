@@ -1,0 +1,6 @@
+//! Datatypes and reductions against the standard's definitions.
+
+mod constructors;
+mod large;
+mod reductions;
+mod typemaps;

@@ -1,6 +1,0 @@
-//! A test on ranks does not say how many they are.
-
-#[mpi::test(timeout = 5)]
-fn ranks_agree() {}
-
-fn main() {}

@@ -1,5 +1,0 @@
-//! A test that does not say on how many ranks it runs.
-#[mpi::test]
-fn on_how_many_ranks() {}
-
-fn main() {}

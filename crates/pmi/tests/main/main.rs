@@ -1,0 +1,4 @@
+//! How ranks and launchers talk: ours, and others.
+
+mod foreign;
+mod protocol;
