@@ -15,8 +15,8 @@ use crate::sections::{Cut, Sections, SharedUse};
 use crate::signature::{CallLists, Description, Key, lasts};
 use crate::view::View;
 use crate::{
-    Algorithm, Call, Chunks, Composition, Execution, Fault, Lists, Needs, Nodes, Operand, SharedBuffers,
-    SharedCaps, Signature, Topology, Tuning,
+    Algorithm, Call, Chunks, Composition, Execution, Fault, Lists, Nodes, Operand, SharedBuffers, SharedCaps,
+    Signature, Topology, Tuning,
 };
 
 /// What a communicator keeps between its collectives: one per communicator and rank.
@@ -31,9 +31,9 @@ pub struct PlanCache {
     epoch: EpochState,
     /// By [`Key::place`]; none until there is one.
     plans: Vec<Option<Arc<Plan>>>,
-    /// Plans of calls that went by other means before, or will in the next look.
+    /// Plans of calls that went by other algorithms before, or will in the next look.
     others: VecDeque<Arc<Plan>>,
-    /// By which means calls go, if all ranks wait for all of them.
+    /// By which algorithms calls go, if all ranks wait for all of them.
     looks: Option<Looks>,
     /// Ready for the next executions.
     idle: Vec<Execution>,
@@ -87,7 +87,7 @@ impl EpochState {
 impl PlanCache {
     /// Places for plans: programs go around some roots and sizes.
     const PLACES: usize = 64;
-    /// How many plans by other means are kept.
+    /// How many plans by other algorithms are kept.
     const OTHERS: usize = 48;
 
     /// For `rank` of a new communicator.
@@ -132,7 +132,7 @@ impl PlanCache {
         self
     }
 
-    /// By which means calls go, where they are [measured](PlanCache::measured).
+    /// By which algorithms calls go, where they are [measured](PlanCache::measured).
     pub fn found(&self) -> Vec<Found> {
         self.looks.as_ref().map_or(vec![], |looks| looks.found(self.topology.ranks))
     }
@@ -191,18 +191,18 @@ impl PlanCache {
         plan.description.is_of(key, lists).then_some(plan)
     }
 
-    /// True if such a call goes by the means of this plan now.
+    /// True if such a call is to go by the algorithm of this plan now.
     #[inline(always)]
     fn is_current(&self, plan: &Plan) -> bool {
-        let current = |call| self.looks.as_ref().is_some_and(|looks| looks.are_current(call, plan.means));
+        let current = |call| self.looks.as_ref().is_some_and(|looks| looks.are_current(call, plan.wanted));
         plan.looked.is_none_or(current)
     }
 
-    fn means(&self, call: Looked) -> Option<Needs> {
-        self.looks.as_ref()?.means(call)
+    fn wanted(&self, call: Looked) -> Option<&'static Algorithm> {
+        self.looks.as_ref()?.algorithm(call)
     }
 
-    /// The plan for these arguments that is current. If calls went by other means, it takes the place of the one before.
+    /// The plan for these arguments that is current. If calls went by another algorithm, it takes the place of the one before.
     fn find_current(&mut self, key: Key, lists: &dyn Lists) -> Option<Arc<Plan>> {
         if let Some(plan) = self.find(key, lists).filter(|plan| self.is_current(plan)) {
             return Some(plan.clone());
@@ -390,8 +390,8 @@ impl PlanCache {
         bound: &ExecutionState,
         tuning: &Tuning,
     ) -> Arc<Plan> {
-        let means = looked.and_then(|call| self.means(call));
-        let (algorithm, composition) = self.choose(bound, tuning, means);
+        let wanted = looked.and_then(|call| self.wanted(call));
+        let (algorithm, composition) = self.choose(bound, tuning, wanted);
         let bases = [&call.send, &call.recv].map(Operand::base);
         // Types that are not dense have one description if they have one size: what it says is not where their bytes are.
         let dense = call.send.is_dense() && call.recv.is_dense();
@@ -403,7 +403,7 @@ impl PlanCache {
         }
         let bounds = bases.map(|base| base.unwrap_or_else(Buffer::empty).bounds());
         let description = Description::new(key, call);
-        let plan = Arc::new(Plan { description, bounds, looked, means, algorithm, composition, compiled });
+        let plan = Arc::new(Plan { description, bounds, looked, wanted, algorithm, composition, compiled });
         self.keep(key, plan.clone());
         plan
     }
@@ -420,10 +420,10 @@ impl PlanCache {
         &self,
         bound: &ExecutionState,
         tuning: &Tuning,
-        means: Option<Needs>,
+        wanted: Option<&'static Algorithm>,
     ) -> (&'static Algorithm, Option<Arc<Composition>>) {
         let (shape, case) = (&bound.shape, bound.case());
-        let row = tuning.choose_by(means, (shape.kind, case, shape.commutative), &self.topology);
+        let row = tuning.choose_if(wanted, (shape.kind, case, shape.commutative), &self.topology);
         let levels = self.levels.as_ref().filter(|_| !row.stages.is_empty());
         let composition = levels.map(|(nodes, here)| {
             let (chunks, levels) = (tuning.chunks(row, case, &self.topology), (nodes, &self.topology, here));
@@ -451,7 +451,7 @@ impl PlanCache {
         state.detach();
         let (algorithm, composition) = match (self.split, plan) {
             (0, Some(plan)) => (plan.algorithm, plan.composition.clone()),
-            (0, None) => self.choose(state, tuning, looked.and_then(|call| self.means(call))),
+            (0, None) => self.choose(state, tuning, looked.and_then(|call| self.wanted(call))),
             _ => (tuning.choose_between(state.shape.kind, state.case(), &self.topology), None),
         };
         (state.algorithm, state.shape.composition) = (algorithm, composition);

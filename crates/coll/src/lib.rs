@@ -20,7 +20,7 @@
 //! # Invariants
 //!
 //! * **Looks.** Of calls that all ranks wait for, and that take long enough, [`PlanCache::measured`] compares on the calls themselves by which
-//!   means they go best. Ranks count these calls alike, and decide by sums of what all of them have measured ([`Postponed`]).
+//!   algorithms they go best. Ranks count these calls alike, and decide by sums of what all of them have measured ([`Postponed`]).
 //! * **Ranks agree.** Shape (but for the rank itself), choice and number of rounds follow from what all ranks know
 //!   alike. What only one rank knows (the layout of its memory, whether the call is in place) changes how that rank
 //!   carries out a step, never which step it is: data that a message cannot use as they lie are packed on the way.

@@ -82,39 +82,32 @@ impl Tuning {
         best.expect("every collective has an algorithm that does for all cases")
     }
 
-    /// The best algorithm that needs just this, if one of them fits; else [as without](Tuning::choose).
-    pub(crate) fn choose_by(
+    /// This algorithm, if it fits; else the choice [as without](Tuning::choose).
+    pub(crate) fn choose_if(
         &self,
-        means: Option<Needs>,
+        wanted: Option<&'static Algorithm>,
         (kind, case, commutative): (Kind, Option<Case>, bool),
         topology: &Topology,
     ) -> &'static Algorithm {
-        let rows = fitting(kind, case, commutative, topology).filter(|row| Some(row.needs) == means);
-        let best = case.and_then(|case| self.cheapest(rows, &case, topology));
-        best.unwrap_or_else(|| self.choose(kind, case, commutative, topology))
+        let fits = |row: &&Algorithm| unfit(row, case, commutative, topology).is_none();
+        wanted.filter(fits).unwrap_or_else(|| self.choose(kind, case, commutative, topology))
     }
 
-    /// What algorithms for a collective may need, each with the seconds that the best of these takes; the best first. Empty where the user has
-    /// chosen, where ranks are on several nodes, and where their buffers are memory of GPUs.
-    pub(crate) fn means(
+    /// The algorithms for a collective, each with the seconds that it takes; the best first. Empty where the user has chosen, where ranks are on
+    /// several nodes, and where their buffers are memory of GPUs.
+    pub(crate) fn ranked(
         &self,
         kind: Kind,
         case: Case,
         commutative: bool,
         topology: &Topology,
-    ) -> Vec<(Needs, f64)> {
-        let mut all: Vec<(Needs, f64)> = vec![];
+    ) -> Vec<(&'static Algorithm, f64)> {
         let open = self.overrides.allow_looks(kind) && self.staged.is_none() && topology.shared.is_some();
         if !open || !topology.one_node() {
-            return all;
+            return vec![];
         }
-        for row in fitting(kind, Some(case), commutative, topology) {
-            let time = self.predict(row, &case, topology);
-            match all.iter_mut().find(|means| means.0 == row.needs) {
-                Some(means) => means.1 = means.1.min(time),
-                None => all.push((row.needs, time)),
-            }
-        }
+        let rows = fitting(kind, Some(case), commutative, topology);
+        let mut all: Vec<_> = rows.map(|row| (row, self.predict(row, &case, topology))).collect();
         all.sort_by(|one, other| one.1.total_cmp(&other.1));
         all
     }

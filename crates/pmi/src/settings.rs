@@ -94,7 +94,7 @@ pub const ALL: &[Setting] = &[
         default: "(chosen by cost)",
         about: "Algorithms to use for collectives, as in `allreduce=ring,bcast=binomial`. \
                 `mpirun --explain allreduce:64K -n 8` lists the names. By default the cost model chooses, and on one host [longer calls](performance.md#collectives-measure-themselves) that all ranks wait for \
-                measure by which means they go best. The word `model` among the names turns that off, and with `show` the first rank of each communicator says in MPI_Finalize what was measured.",
+                measure by which algorithm they go best. The word `model` among the names turns that off, and with `show` the first rank of each communicator says in MPI_Finalize what was measured.",
     },
     Setting {
         name: P2P,

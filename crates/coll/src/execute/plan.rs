@@ -21,8 +21,8 @@ pub(crate) struct Plan {
     pub(crate) bounds: [Bounds; 2],
     /// What such calls are known by where they are measured.
     pub(crate) looked: Option<Looked>,
-    /// By which means they were to go when this was worked out; `None`: as the model says.
-    pub(crate) means: Option<Needs>,
+    /// By which algorithm they were to go when this was worked out, if it fits; `None`: as the model says.
+    pub(crate) wanted: Option<&'static Algorithm>,
     /// What was chosen.
     pub(crate) algorithm: &'static Algorithm,
     /// What becomes of the stages, if that is a composition.

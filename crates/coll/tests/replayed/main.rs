@@ -268,10 +268,10 @@ fn wrong_buffers_are_not_replayed() {
     }
 }
 
-/// Calls that measure themselves go now by these means, now by those, at all ranks alike, and between others. Ranks that were out of step would wait for
+/// Calls that measure themselves go now by this algorithm, now by that, at all ranks alike, and between others. Ranks that were out of step would wait for
 /// ever, or find wrong data.
 #[test]
-fn calls_that_are_measured_change_their_means_at_all_ranks_alike() {
+fn calls_that_are_measured_change_their_algorithms_at_all_ranks_alike() {
     let seed = 11;
     println!("seed {seed}");
     let mut random = world::Random(seed);
@@ -300,9 +300,9 @@ fn calls_that_are_measured_change_their_means_at_all_ranks_alike() {
                 world.carry_out(&scenario);
             }
             let here: Vec<_> = world.plans.iter().map(PlanCache::found).collect();
-            let means = |rank: usize| here[rank].iter().map(|found| found.means).collect::<Vec<_>>();
-            assert!((0..ranks as usize).all(|rank| means(rank) == means(0)), "{kind:?}: {here:?}");
-            found.extend(here[0].iter().map(|found| (kind, ranks, found.means)));
+            let chosen = |rank: usize| here[rank].iter().map(|found| found.algorithm).collect::<Vec<_>>();
+            assert!((0..ranks as usize).all(|rank| chosen(rank) == chosen(0)), "{kind:?}: {here:?}");
+            found.extend(here[0].iter().map(|found| (kind, ranks, found.algorithm.needs)));
         }
     }
     println!("{found:?}");
