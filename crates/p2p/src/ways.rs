@@ -422,11 +422,13 @@ impl Cell {
     }
 
     /// What another class has measured is the first guess. The machine's profile is taken to be as wrong of each way as it was found to be
-    /// there; where it says nothing the way that is best there is taken, and the first look leaves out those that are hopeless there.
+    /// there; where it says nothing the way that is best there is taken, and the first look leaves out those that are hopeless there. Of messages
+    /// that go whole frames are no guess: they stay in them also where that takes somewhat longer, and others take longer in them.
     fn begins_as(&mut self, near: &Cell, at: usize) {
         let measured = near.measured();
+        let is_guess = |way: Way| !near.whole || !way.in_frames();
         if self.expected == 0 {
-            let Some(best) = measured[near.way as usize] else { return };
+            let Some(best) = measured[near.way as usize].filter(|_| is_guess(near.way)) else { return };
             let most = best * HOPELESS_NEARBY + CALL / (SHORTEST << at) as f64;
             let hopeless = |way: &Way| near.time(*way).is_some_and(|time| time > most);
             self.hopeless = Way::ALL.into_iter().filter(hopeless).map(bit).sum();
@@ -441,18 +443,20 @@ impl Cell {
             Some(self.profile[way as usize]? * wrong?)
         };
         let guesses = Way::ALL.map(guess);
+        // Ways of which nothing was measured are not compared: it is the machine that is slower than its profile, and not the others.
+        let (mut taken, Some(mut best)) = (near.way, guesses[near.way as usize]) else { return };
+        for way in Way::ALL {
+            if let Some(time) = guesses[way as usize].filter(|time| *time < MARGIN * best) {
+                (taken, best) = (way, time);
+            }
+        }
+        if !is_guess(taken) {
+            return;
+        }
         for (time, guess) in self.times.iter_mut().zip(guesses) {
             *time = guess.or(*time);
         }
-        // Ways of which nothing was measured are not compared: it is the machine that is slower than its profile, and not the others.
-        let Some(mut best) = guesses[near.way as usize] else { return };
-        self.way = near.way;
-        for way in Way::ALL {
-            if let Some(time) = guesses[way as usize].filter(|time| *time < MARGIN * best) {
-                (self.way, best) = (way, time);
-            }
-        }
-        self.compared = self.way;
+        (self.way, self.compared) = (taken, taken);
         (self.guessed, self.wait) = (true, GUESSED * self.wait);
     }
 
