@@ -26,7 +26,7 @@ use crate::ring::{Consumer, INLINE, Producer};
 use crate::segment::{Segment, new_memory};
 use crate::sending::Outgoing;
 use crate::socket::Socket;
-use crate::swap::{BLOCK, BlockMemory};
+use crate::swap::BLOCK;
 use crate::sync::Ordering;
 use crate::system;
 
@@ -123,13 +123,7 @@ impl Shm {
         let incoming = &self.incoming[from];
         match &incoming.ring {
             Some(ring) if ring.ready() => true,
-            Some(ring) => match incoming.swap.expected() {
-                None => (1..spins).any(|_| ring.ready()),
-                Some((memory, block)) => (1..spins).any(|_| {
-                    memory.prefetch(block);
-                    ring.ready()
-                }),
-            },
+            Some(ring) => (1..spins).any(|_| ring.ready()),
             None => (0..spins).any(|_| self.has_inbound()),
         }
     }

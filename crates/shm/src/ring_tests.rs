@@ -102,7 +102,7 @@ impl BlockMemory for Arc<TestBlocks> {
         assert!(len <= LINE, "one line a body");
         cell_ref(&self.0[usize::from(block)], f);
     }
-    fn prefetch(&self, _block: u8) {}
+    fn prefetch(&self, _block: u8, _len: usize) {}
 }
 
 type TestSwap = Swap<Arc<TestBlocks>>;

@@ -401,9 +401,11 @@ impl BlockMemory for MappedBlocks {
         f(self.at(block));
     }
 
-    #[inline(always)]
-    fn prefetch(&self, block: u8) {
-        prefetch(self.at(block));
+    #[inline]
+    fn prefetch(&self, block: u8, len: usize) {
+        for line in (0..len).step_by(LINE) {
+            prefetch(self.at(block).wrapping_add(line));
+        }
     }
 }
 

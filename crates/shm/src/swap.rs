@@ -17,9 +17,9 @@ pub(crate) const MOST: usize = 4;
 /// Bytes of a block: the longest body that is copied in whole before it is copied out.
 pub(crate) const BLOCK: usize = 16 << 10;
 
-/// The longest body in a block whose first line is fetched while its frame is waited for. The sender of longer ones is still writing there, from
-/// the other core's cache: bodies of 1 and 2 KiB took a tenth longer.
-const EXPECTED: usize = 256;
+/// Bytes of a body whose lines are asked for together when its frame is there, before the frame is looked at. (Lines that are asked for while the frame is
+/// waited for are taken from a sender who is still writing there.)
+const AT_ONCE: usize = 256;
 
 /// The memory of a pair's blocks. Only the rank that holds a block touches it.
 pub(crate) trait BlockMemory {
@@ -35,8 +35,8 @@ pub(crate) trait BlockMemory {
     /// # Safety
     /// As for `fill_block`.
     unsafe fn read_block(&self, block: u8, len: usize, f: impl FnOnce(*const u8));
-    /// This rank will read the beginning of a block before long: a hint, which may come before its turn.
-    fn prefetch(&self, block: u8);
+    /// This rank will read the first `len` bytes of a block before long: a hint.
+    fn prefetch(&self, block: u8, len: usize);
 }
 
 /// The blocks of a pair, as one of the two ranks sees them.
@@ -46,15 +46,13 @@ pub(crate) struct Swap<B> {
     /// The blocks that this rank holds, the one that it got last at the end: of `held` the first so many.
     held: [u8; MOST],
     count: u8,
-    /// The block that was given away last, if its body was short.
-    expected: Option<u8>,
     /// A frame of the peer waits for this rank, which therefore sends in no block.
     pub(crate) streams: bool,
 }
 
 impl<B> Default for Swap<B> {
     fn default() -> Self {
-        Swap { memory: None, held: [0; MOST], count: 0, expected: None, streams: false }
+        Swap { memory: None, held: [0; MOST], count: 0, streams: false }
     }
 }
 
@@ -85,14 +83,6 @@ impl<B: BlockMemory> Swap<B> {
         // SAFETY: it is held, so it is one, and `next` has looked at the length.
         unsafe { memory.fill_block(block, len, fill) };
         self.count -= 1;
-        self.expected = (len <= EXPECTED).then_some(block);
-    }
-
-    /// For one who waits for the peer's next frame: if that has a body in a block, it is most likely in the one that was given away last, and as
-    /// long. If the first line of that is prefetched at each look, it comes together with the frame, and not after it.
-    #[inline(always)]
-    pub(crate) fn expected(&self) -> Option<(&B, u8)> {
-        self.memory.as_ref().zip(self.expected)
     }
 
     /// Takes a block over from the peer with a body of so many bytes in it, which `f` reads. False, without a call of `f`, if the peer cannot
@@ -102,6 +92,7 @@ impl<B: BlockMemory> Swap<B> {
         if usize::from(block) >= memory.blocks() || len > BLOCK || self.mask() & 1 << block != 0 {
             return false;
         }
+        memory.prefetch(block, len.min(AT_ONCE));
         // SAFETY: there is such a block, it is as long, and the peer has given it to this rank.
         unsafe { memory.read_block(block, len, f) };
         self.hold(block);
