@@ -134,7 +134,7 @@ impl PlanCache {
 
     /// By which algorithms calls go, where they are [measured](PlanCache::measured).
     pub fn found(&self) -> Vec<Found> {
-        self.looks.as_ref().map_or(vec![], |looks| looks.found(self.topology.ranks))
+        self.looks.as_ref().map_or(vec![], Looks::found)
     }
 
     /// This rank.

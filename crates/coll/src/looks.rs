@@ -109,10 +109,12 @@ impl Looks {
         }
         let class = Class { kind, size: (case.bytes as u64).ilog2(), plain: case.plain, commutative };
         let at = self.known.iter().position(|known| known.class == class).unwrap_or_else(|| {
-            let near = near(tuning.ranked(kind, case, commutative, topology), topology.crowded());
+            let crowded = topology.crowded();
+            let near = near(tuning.ranked(kind, case, commutative, topology), crowded);
+            let run = Run::new(topology.ranks, crowded);
             let matters = near.first().is_some_and(|best| best.1 >= LEAST) && near.len() > 1;
-            let tracks = matters
-                .then(|| [0, 1].map(|index| Track::new(&near, self.nearest(class, index), topology.ranks)));
+            let tracks =
+                matters.then(|| [0, 1].map(|index| Track::new(&near, self.nearest(class, index), run)));
             self.known.push(Known { class, root, tracks });
             self.known.len() - 1
         });
@@ -165,8 +167,8 @@ impl Looks {
         self.known[class].tracks.as_mut().map(|tracks| &mut tracks[index])
     }
 
-    /// What looks have found, among so many ranks.
-    pub(crate) fn found(&self, ranks: u32) -> Vec<Found> {
+    /// What looks have found.
+    pub(crate) fn found(&self) -> Vec<Found> {
         let mut all = vec![];
         for Known { class, tracks, .. } in &self.known {
             for (again, track) in [false, true].into_iter().zip(tracks.iter().flatten()) {
@@ -175,7 +177,7 @@ impl Looks {
                     bytes: 1 << class.size,
                     again,
                     algorithm: track.all[best].algorithm,
-                    times: track.all.iter().map(|row| (row.algorithm, track.seconds(row, ranks))).collect(),
+                    times: track.all.iter().map(|row| (row.algorithm, track.seconds(row))).collect(),
                 }));
             }
         }
@@ -247,12 +249,36 @@ struct Track {
     /// The best by the last look.
     best: Option<usize>,
     stage: Stage,
+    run: Run,
     /// Calls until the next look, at the end of this stage.
     left: u32,
     /// Nanoseconds that the timed calls of a run are expected to take at all ranks together.
     expected: f64,
     /// Calls, as of the best algorithm, that the present look has cost more than they needed.
     cost: f64,
+}
+
+/// The calls in a row that an algorithm has in a round.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    ranks: u32,
+    /// Enough that each of some ranks is the root, and takes its turn on a core.
+    calls: u32,
+    /// The first ones of them find what the algorithm before has left, and are not timed.
+    settle: u32,
+}
+
+impl Run {
+    /// Where ranks share cores, parts of the scratch that were not used for some time have left the caches, and it takes a round of them until all are back.
+    fn new(ranks: u32, crowded: bool) -> Run {
+        let (calls, settle) = if crowded { (48, 24) } else { (16, 4) };
+        Run { ranks, calls, settle }
+    }
+
+    /// How many times all ranks together measure.
+    fn times(self) -> f64 {
+        f64::from((self.calls - self.settle) * self.ranks)
+    }
 }
 
 /// One algorithm that is tried.
@@ -307,32 +333,28 @@ impl Track {
     const ALARM: f64 = 1.5;
     /// The same before the first look, where the model says how long they should take.
     const FIRST_ALARM: f64 = 2.0;
-    /// Calls in a row by each algorithm in a round: enough that each of some ranks is the root, and takes its turn on a core.
-    const RUN: u32 = 16;
-    /// The first ones of them find what the one before has left, and are not timed.
-    const SETTLE: u32 = 4;
 
-    /// These algorithms take these seconds by the model, on so many ranks; calls `nearby` say by how much the model is wrong of them.
-    fn new(candidates: &[(&'static Algorithm, f64)], nearby: Option<&Track>, ranks: u32) -> Track {
-        let wrong = |algorithm| nearby.map_or(1.0, |track| track.wrong(algorithm, ranks));
+    /// These algorithms take these seconds by the model; calls `nearby` say by how much the model is wrong of them.
+    fn new(candidates: &[(&'static Algorithm, f64)], nearby: Option<&Track>, run: Run) -> Track {
+        let wrong = |algorithm| nearby.map_or(1.0, |track| track.wrong(algorithm));
         let expect = |&(algorithm, model)| (algorithm, model, model * wrong(algorithm));
         let mut candidates: Vec<_> = candidates.iter().map(expect).collect();
         candidates.sort_by(|one, other| one.2.total_cmp(&other.2));
         let least = candidates[0].2;
         let extra: f64 = candidates.iter().map(|row| row.2 / least - 1.0).sum();
-        let left = (extra * f64::from(Track::RUN) / Track::FIRST_PRICE) as u32;
+        let left = (extra * f64::from(run.calls) / Track::FIRST_PRICE) as u32;
         let begin = |(algorithm, model, _)| Candidate { algorithm, model, tried: true, took: 0, best: 0 };
         let all = candidates.into_iter().map(begin).collect();
-        let expected = 1e9 * least * f64::from((Track::RUN - Track::SETTLE) * ranks);
-        Track { all, best: None, stage: Stage::Rest(Track::RUN), left, expected, cost: 0.0 }
+        let expected = 1e9 * least * run.times();
+        Track { all, best: None, stage: Stage::Rest(run.calls), run, left, expected, cost: 0.0 }
     }
 
     /// How many times as long as by the model calls take by this algorithm, or else by one that needs the same, by the last look.
-    fn wrong(&self, algorithm: &Algorithm, ranks: u32) -> f64 {
+    fn wrong(&self, algorithm: &Algorithm) -> f64 {
         let measured = || self.all.iter().filter(|row| row.best > 0);
         let itself = measured().find(|row| row.algorithm == algorithm);
         let alike = || measured().find(|row| row.algorithm.needs == algorithm.needs);
-        itself.or_else(alike).map_or(1.0, |row| self.seconds(row, ranks) / row.model)
+        itself.or_else(alike).map_or(1.0, |row| self.seconds(row) / row.model)
     }
 
     /// By which algorithm the next call goes.
@@ -360,8 +382,8 @@ impl Track {
                 if *calls == 1 {
                     self.all[at].took = 0;
                 }
-                let timed = (*calls > Track::SETTLE).then_some(at);
-                if *calls == Track::RUN {
+                let timed = (*calls > self.run.settle).then_some(at);
+                if *calls == self.run.calls {
                     self.stage = match self.next(at + 1) {
                         Some(next) => Stage::Run(round, next, 0),
                         None => Stage::Sum(round),
@@ -378,10 +400,9 @@ impl Track {
         (from..self.all.len()).find(|&at| self.all[at].tried)
     }
 
-    /// The mean time of a call by a candidate at one of so many ranks, by the best run of the last look.
-    fn seconds(&self, candidate: &Candidate, ranks: u32) -> f64 {
-        let timed = Track::RUN - Track::SETTLE;
-        1e-9 * candidate.best as f64 / f64::from(timed * ranks)
+    /// The mean time of a call by a candidate at a rank, by the best run of the last look.
+    fn seconds(&self, candidate: &Candidate) -> f64 {
+        1e-9 * candidate.best as f64 / self.run.times()
     }
 
     /// Begins a round.
@@ -444,7 +465,7 @@ impl Track {
         let best = tried().map(|(at, row)| (at, row.best)).min_by_key(|row| row.1);
         let (quickest, least) = best.expect("the algorithm in use was tried");
         let extra = |row: &Candidate| row.took as f64 / least.max(1) as f64 - 1.0;
-        self.cost += tried().map(|(_, row)| extra(row)).sum::<f64>() * f64::from(Track::RUN);
+        self.cost += tried().map(|(_, row)| extra(row)).sum::<f64>() * f64::from(self.run.calls);
         let near = |row: &Candidate| row.best as f64 <= Track::HOPELESS * least as f64;
         for (at, row) in self.all.iter_mut().enumerate() {
             row.tried &= near(row) || at == current;
@@ -468,6 +489,9 @@ mod tests {
     use super::*;
     use crate::{Needs, of_kind};
 
+    /// Of two ranks with a core each.
+    const PAIR: Run = Run { ranks: 2, calls: 16, settle: 4 };
+
     /// Three algorithms that need different things, with the seconds that they take by the model.
     fn all() -> [(&'static Algorithm, f64); 3] {
         let named = |name| of_kind(Kind::Bcast).find(|row| row.name == name).expect("there is one");
@@ -484,7 +508,8 @@ mod tests {
 
     impl Ranks {
         fn new(number: usize, seed: u64) -> Ranks {
-            let tracks = (0..number).map(|_| Track::new(&all(), None, number as u32)).collect();
+            let tracks =
+                (0..number).map(|_| Track::new(&all(), None, Run::new(number as u32, false))).collect();
             Ranks { tracks, random: Random::new(seed), spent: [0.0; 2] }
         }
 
@@ -539,7 +564,7 @@ mod tests {
         }
     }
 
-    /// On 16 ranks of 2 cores others would take nearly twice as long by the model: 16 calls of each are not worth it.
+    /// On 16 ranks of 2 cores others would take nearly twice as long by the model: a run of each is not worth it.
     #[test]
     fn where_ranks_share_cores_only_what_is_nearly_as_quick_is_tried() {
         let tuning = Tuning::default();
@@ -601,17 +626,17 @@ mod tests {
         let mut ranks = Ranks::new(2, 1);
         ranks.calls(2_000, [30_000, 12_000, 15_000], 0);
         let class = |size| Class { kind: Kind::Bcast, size, plain: true, commutative: true };
-        let [same, other] = [ranks.tracks.remove(0), Track::new(&all(), None, 2)];
+        let [same, other] = [ranks.tracks.remove(0), Track::new(&all(), None, PAIR)];
         let known = vec![Known { class: class(15), root: 0, tracks: Some([other, same]) }];
         let looks = Looks { known, ..Looks::default() };
         // The model is wrong by 3, 1 and 0.5 times.
         let eight = all().map(|(algorithm, time)| (algorithm, 8.0 * time));
-        let begin = |class, index| Track::new(&eight, looks.nearest(class, index), 2);
+        let begin = |class, index| Track::new(&eight, looks.nearest(class, index), PAIR);
         let track = begin(class(18), 1);
         let order: Vec<&str> = track.all.iter().map(|row| row.algorithm.name).collect();
         assert_eq!(order, ["binomial", "single_copy", "scratch_pipeline"]);
         assert_eq!(track.algorithm().name, "binomial");
-        let expected = 8.0 * 12_000.0 * f64::from(2 * (Track::RUN - Track::SETTLE));
+        let expected = 8.0 * 12_000.0 * PAIR.times();
         assert!((track.expected / expected - 1.0).abs() < 0.01, "{} ns", track.expected);
         // Nothing is known of calls with another root, of much longer ones, and of other kinds.
         let gather = Class { kind: Kind::Gather, ..class(15) };
