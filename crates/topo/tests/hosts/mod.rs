@@ -1,13 +1,10 @@
 //! Hosts that are not here: the files that their kernels would show, with a line for each file or link, which [`Host`] writes into a
 //! folder of its own; and topology files.
 
-#[path = "../machines/unfold.rs"]
-mod unfold;
-
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use unfold::unfolded;
+use crate::machines::unfold::unfolded;
 
 /// Two sockets, eight GPUs and eight NICs.
 pub(crate) const HGX: &str = include_str!("hgx.sys");

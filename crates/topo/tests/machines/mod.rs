@@ -1,7 +1,7 @@
 //! Machines that are not here, as the kernel would describe them: files with a line for each file below `/sys/devices/system`, its
 //! path and what it says. A list of numbers in brackets stands for a line for each of its numbers, and each list in a line has as many.
 
-mod unfold;
+pub(crate) mod unfold;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
