@@ -1,7 +1,7 @@
 /*
  * What the machine itself can do, without MPI, printed like the bench programs do: a cache line that goes back and forth
- * between two cores, copies by one and by two cores, TCP on loopback, and a token that goes round a ring of processes
- * that wait for it by sched_yield or by futex. TCP is measured apart, by `limits tcp`: the machine changes its speed by
+ * between two cores, copies by one and by two cores, TCP on loopback, a token that goes round a ring of processes
+ * that wait for it by sched_yield or by futex, and an alltoall of bare single copies. TCP is measured apart, by `limits tcp`: the machine changes its speed by
  * the minute, so that a limit is worth something only next to what is compared with it.
  */
 #define _GNU_SOURCE
@@ -20,6 +20,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -311,6 +312,91 @@ static void ring(int count, int sleeps)
     munmap(places, sizeof *places * (size_t)count);
 }
 
+#define MOST 16
+
+struct all {
+    /* How often a process has come to where all meet. */
+    atomic_uint come;
+    atomic_int refused;
+    atomic_long rounds;
+    pid_t pids[MOST];
+    char *out[MOST];
+};
+
+/* Waits for the others, for the `times`th time. */
+static void meet(struct all *all, unsigned count, unsigned *times)
+{
+    unsigned wanted = count * ++*times;
+    atomic_fetch_add(&all->come, 1);
+    while (atomic_load(&all->come) < wanted)
+        sched_yield();
+}
+
+/* Gets the block of each other process, and its own. */
+static void get_all(struct all *all, int count, int me, char *in, size_t bytes)
+{
+    for (int i = 1; i < count; i++) {
+        int from = (me + i) % count;
+        struct iovec here = {in + (size_t)from * bytes, bytes}, there = {all->out[from] + (size_t)me * bytes, bytes};
+        if (process_vm_readv(all->pids[from], &here, 1, &there, 1, 0) != (ssize_t)bytes)
+            atomic_store(&all->refused, 1);
+    }
+    memcpy(in + (size_t)me * bytes, all->out[me] + (size_t)me * bytes, bytes);
+}
+
+static void alltoall_process(struct all *all, int count, int me, size_t bytes)
+{
+    char *out = malloc((size_t)count * bytes), *in = malloc((size_t)count * bytes);
+    unsigned times = 0;
+    check(out != NULL && in != NULL, "malloc");
+    if (count <= sysconf(_SC_NPROCESSORS_ONLN))
+        pin((size_t)me);
+    memset(out, 1, (size_t)count * bytes);
+    memset(in, 2, (size_t)count * bytes);
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+    all->pids[me] = getpid();
+    all->out[me] = out;
+    meet(all, (unsigned)count, &times);
+    double start = 0;
+    /* The first two rounds tell how many there can be. */
+    for (long round = -2; round < atomic_load(&all->rounds); round++) {
+        if (me == 0 && (round == -1 || round == 0)) {
+            double took = now() - start;
+            start = now();
+            if (round == 0)
+                atomic_store(&all->rounds, took < MEASURED / 2 ? (long)(MEASURED / took) : 2);
+        } else if (me == 0 && round == -2) {
+            start = now();
+        }
+        meet(all, (unsigned)count, &times);
+        get_all(all, count, me, in, bytes);
+        meet(all, (unsigned)count, &times);
+    }
+    if (me == 0 && !atomic_load(&all->refused)) {
+        char name[32];
+        snprintf(name, sizeof name, "single-copy-alltoall-%d", count);
+        cell(name, (long)bytes, (now() - start) / (double)atomic_load(&all->rounds) * 1e6, "us");
+    }
+    _exit(0);
+}
+
+/*
+ * Microseconds of an alltoall in which each process gets the block of each other one by a single copy, and waits until all
+ * have theirs: nothing where the system refuses that.
+ */
+static void alltoall(int count, size_t bytes)
+{
+    struct all *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check(all != MAP_FAILED, "mmap");
+    atomic_store(&all->rounds, 1);
+    for (int me = 0; me < count; me++)
+        if (child() == 0)
+            alltoall_process(all, count, me, bytes);
+    while (wait(NULL) > 0)
+        ;
+    munmap(all, sizeof *all);
+}
+
 int main(int argc, char **argv)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -330,5 +416,8 @@ int main(int argc, char **argv)
         ring(count, 0);
         ring(count, 1);
     }
+    for (int count = 2; count <= MOST; count *= 2)
+        for (size_t bytes = 256 << 10; bytes <= 4 << 20; bytes *= 4)
+            alltoall(count, bytes);
     return 0;
 }

@@ -111,7 +111,7 @@ fn lines_of(record: &Record, group: &str, cells: &[&Row]) -> Vec<Line> {
     lines
 }
 
-/// The machine's limit for a group: a line of its own, or a level if it has no sizes.
+/// The machine's limit for a group, if it was measured: a line of its own, or a level if it has no sizes.
 fn limit(record: &Record, group: &str, cells: &[&Row]) -> Option<Line> {
     let (path, rows) = record.limit(group)?;
     let points = rows.filter_map(|row| Some((row.along().1, row.figure(MACHINE)?)));
@@ -119,10 +119,11 @@ fn limit(record: &Record, group: &str, cells: &[&Row]) -> Option<Line> {
         Some(number) => vec![(number, figure)],
         None => cells.iter().filter_map(|cell| Some((cell.along().1?.max(0.5), figure))).collect(),
     });
-    Some(Line {
+    let points = sorted(points);
+    (!points.is_empty()).then(|| Line {
         name: path.replace("limit/", "limit: "),
         colour: GREY,
-        points: sorted(points),
+        points,
         joined: Joined::Line,
     })
 }

@@ -115,7 +115,7 @@ fn markdown(name: &str, record: &Record) -> String {
     )
 }
 
-/// The cells whose ratio to the best rival is above the bound, and by what; worst first.
+/// The cells whose ratio to the best rival is above the bound, and by what, and how far they are from a limit that was measured beside them; worst first.
 fn above(record: &Record) -> String {
     let judged = record.cells.iter().filter_map(|row| Some((row, row.ratio()?, targets::bound(&row.cell)?)));
     let mut above: Vec<_> = judged.filter(|(_, ratio, bound)| ratio > bound).collect();
@@ -123,14 +123,18 @@ fn above(record: &Record) -> String {
         return "None.\n".to_owned();
     }
     above.sort_by(|a, b| (b.1 / b.2).total_cmp(&(a.1 / a.2)));
+    let limited = above.iter().any(|(row, ..)| record.limit_of(row).is_some());
     let rows = above.into_iter().map(|(row, ratio, bound)| {
         let best = row.best.as_ref().map_or("", |best| &best.name);
         let figure = |library: &str| row.figure(library).map_or("-".into(), table::figure);
         let figures = [row.unit.clone(), figure(OURS), figure(best), best.to_owned()];
-        [vec![row.cell.clone()], figures.to_vec(), vec![table::ratio(ratio), table::ratio(bound)]].concat()
+        let limit = record.limit_of(row).map_or("-".into(), |limit| table::ratio(row.ratio_to_figure(limit)));
+        let ratios = [table::ratio(ratio), table::ratio(bound)].into_iter().chain(limited.then_some(limit));
+        [vec![row.cell.clone()], figures.to_vec(), ratios.collect()].concat()
     });
-    let header = ["cell", "unit", OURS, "best rival", "which", "ours/best", "bound"];
-    table::table(&header, &rows.collect::<Vec<_>>(), Style::Markdown)
+    let header = ["cell", "unit", OURS, "best rival", "which", "ours/best", "bound", "ours/limit"];
+    let header = &header[..if limited { 8 } else { 7 }];
+    table::table(header, &rows.collect::<Vec<_>>(), Style::Markdown)
 }
 
 /// The summary of the guide with a line for the page of each processor, behind that of the index.

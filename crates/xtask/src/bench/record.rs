@@ -70,6 +70,10 @@ const LIMITS: &[(&str, &str)] = &[
     ("tcp-bandwidth/one", "limit/tcp-bandwidth"),
     ("bandwidth/one", "limit/memcpy"),
     ("bandwidth/both", "limit/memcpy-two-cores"),
+    ("coll-2/alltoall", "limit/single-copy-alltoall-2"),
+    ("coll-4/alltoall", "limit/single-copy-alltoall-4"),
+    ("coll-8/alltoall", "limit/single-copy-alltoall-8"),
+    ("coll-16/alltoall", "limit/single-copy-alltoall-16"),
 ];
 
 impl Record {
@@ -116,6 +120,13 @@ impl Record {
     pub(super) fn limit(&self, group: &str) -> Option<(&'static str, impl Iterator<Item = &Row>)> {
         let (_, path) = LIMITS.iter().find(|(of, _)| *of == group)?;
         Some((path, self.cells.iter().filter(|row| row.cell == *path || row.along().0 == *path)))
+    }
+
+    /// The figure of the machine's limit for the same number along a cell's group, in its unit.
+    pub(super) fn limit_of(&self, row: &Row) -> Option<f64> {
+        let (group, number) = row.along();
+        let alike = |limit: &&Row| number.is_some() && limit.along().1 == number && limit.unit == row.unit;
+        self.limit(group)?.1.find(alike)?.figure(MACHINE)
     }
 }
 
@@ -206,6 +217,9 @@ pub(super) mod tests {
         assert_eq!(found("latency"), Some(("limit/cacheline", vec![("limit/cacheline", None)])));
         assert_eq!(found("bandwidth/one"), Some(("limit/memcpy", vec![("limit/memcpy", Some(4096.0))])));
         assert_eq!(found("coll-2/bcast"), None);
+        let windows = |bytes| Row { cell: format!("bandwidth/one/{bytes}"), ..limit("", 2.0) };
+        assert_eq!([4096, 64].map(|bytes| record.limit_of(&windows(bytes))), [Some(5.0), None]);
+        assert_eq!(record.limit_of(&record.cells[0]), None, "a line is no message");
         assert_eq!(record.cells[0].along(), ("latency", Some(8.0)));
     }
 }
