@@ -270,7 +270,7 @@ struct Run {
 
 impl Run {
     /// Where ranks share cores, parts of the scratch that were not used for some time have left the caches, and it takes a round of them until all are back.
-    fn new(ranks: u32, crowded: bool) -> Run {
+    const fn new(ranks: u32, crowded: bool) -> Run {
         let (calls, settle) = if crowded { (48, 24) } else { (16, 4) };
         Run { ranks, calls, settle }
     }
@@ -490,7 +490,7 @@ mod tests {
     use crate::{Needs, of_kind};
 
     /// Of two ranks with a core each.
-    const PAIR: Run = Run { ranks: 2, calls: 16, settle: 4 };
+    const PAIR: Run = Run::new(2, false);
 
     /// Three algorithms that need different things, with the seconds that they take by the model.
     fn all() -> [(&'static Algorithm, f64); 3] {

@@ -69,28 +69,27 @@ impl Tuning {
         commutative: bool,
         topology: &Topology,
     ) -> &'static Algorithm {
-        let mut rows = fitting(kind, case, commutative, topology);
-        let forced = self.overrides.of(kind);
-        if let Some(forced) = forced.filter(|row| unfit(row, case, commutative, topology).is_none()) {
-            return forced;
-        }
-        let assumed = case.unwrap_or(assumed_case(topology));
-        let best = match assumed.bytes == 0.0 && kind != Kind::Barrier {
-            true => rows.next(),
-            false => self.cheapest(rows, &assumed, topology),
-        };
-        best.expect("every collective has an algorithm that does for all cases")
+        self.choose_if(None, (kind, case, commutative), topology)
     }
 
-    /// This algorithm, if it fits; else the choice [as without](Tuning::choose).
+    /// The same, but for this algorithm, which looks have found, if it fits. There are no looks where the user has chosen.
     pub(crate) fn choose_if(
         &self,
         wanted: Option<&'static Algorithm>,
         (kind, case, commutative): (Kind, Option<Case>, bool),
         topology: &Topology,
     ) -> &'static Algorithm {
-        let fits = |row: &&Algorithm| unfit(row, case, commutative, topology).is_none();
-        wanted.filter(fits).unwrap_or_else(|| self.choose(kind, case, commutative, topology))
+        let wanted = wanted.or(self.overrides.of(kind));
+        if let Some(row) = wanted.filter(|row| unfit(row, case, commutative, topology).is_none()) {
+            return row;
+        }
+        let mut rows = fitting(kind, case, commutative, topology);
+        let assumed = case.unwrap_or(assumed_case(topology));
+        let best = match assumed.bytes == 0.0 && kind != Kind::Barrier {
+            true => rows.next(),
+            false => self.cheapest(rows, &assumed, topology),
+        };
+        best.expect("every collective has an algorithm that does for all cases")
     }
 
     /// The algorithms for a collective, each with the seconds that it takes; the best first. Empty where the user has chosen, where ranks are on
