@@ -1,8 +1,9 @@
 /*
  * What the machine itself can do, without MPI, printed like the bench programs do: a cache line that goes back and forth
  * between two cores, copies by one and by two cores, TCP on loopback, a token that goes round a ring of processes
- * that wait for it by sched_yield or by futex, and an alltoall of bare single copies. TCP is measured apart, by `limits tcp`: the machine changes its speed by
- * the minute, so that a limit is worth something only next to what is compared with it.
+ * that wait for it by sched_yield or by futex, and an alltoall of bare single copies. TCP is measured apart, by
+ * `limits tcp`: the machine changes its speed by the minute, so that a limit is worth something only next to what is
+ * compared with it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,6 +28,8 @@
 
 /* How long a figure is measured, in seconds. */
 #define MEASURED 0.1
+/* The most processes. */
+#define MOST 16
 /* What messages under way may take together, as in bandwidth.c. */
 #define WINDOW_BYTES (16u << 20)
 
@@ -312,13 +315,11 @@ static void ring(int count, int sleeps)
     munmap(places, sizeof *places * (size_t)count);
 }
 
-#define MOST 16
-
 struct all {
     /* How often a process has come to where all meet. */
     atomic_uint come;
     atomic_int refused;
-    atomic_long rounds;
+    long rounds;
     pid_t pids[MOST];
     char *out[MOST];
 };
@@ -332,9 +333,10 @@ static void meet(struct all *all, unsigned count, unsigned *times)
         sched_yield();
 }
 
-/* Gets the block of each other process, and its own. */
-static void get_all(struct all *all, int count, int me, char *in, size_t bytes)
+/* Once all are there, gets the block of each other process, and its own, and waits until all have theirs. */
+static void get_all(struct all *all, int count, int me, char *in, size_t bytes, unsigned *times)
 {
+    meet(all, (unsigned)count, times);
     for (int i = 1; i < count; i++) {
         int from = (me + i) % count;
         struct iovec here = {in + (size_t)from * bytes, bytes}, there = {all->out[from] + (size_t)me * bytes, bytes};
@@ -342,6 +344,7 @@ static void get_all(struct all *all, int count, int me, char *in, size_t bytes)
             atomic_store(&all->refused, 1);
     }
     memcpy(in + (size_t)me * bytes, all->out[me] + (size_t)me * bytes, bytes);
+    meet(all, (unsigned)count, times);
 }
 
 static void alltoall_process(struct all *all, int count, int me, size_t bytes)
@@ -356,26 +359,20 @@ static void alltoall_process(struct all *all, int count, int me, size_t bytes)
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     all->pids[me] = getpid();
     all->out[me] = out;
+    get_all(all, count, me, in, bytes, &times);
+    double start = now();
+    get_all(all, count, me, in, bytes, &times);
+    double took = now() - start;
+    if (me == 0)
+        all->rounds = took < MEASURED / 2 ? (long)(MEASURED / took) : 2;
     meet(all, (unsigned)count, &times);
-    double start = 0;
-    /* The first two rounds tell how many there can be. */
-    for (long round = -2; round < atomic_load(&all->rounds); round++) {
-        if (me == 0 && (round == -1 || round == 0)) {
-            double took = now() - start;
-            start = now();
-            if (round == 0)
-                atomic_store(&all->rounds, took < MEASURED / 2 ? (long)(MEASURED / took) : 2);
-        } else if (me == 0 && round == -2) {
-            start = now();
-        }
-        meet(all, (unsigned)count, &times);
-        get_all(all, count, me, in, bytes);
-        meet(all, (unsigned)count, &times);
-    }
+    start = now();
+    for (long round = 0; round < all->rounds; round++)
+        get_all(all, count, me, in, bytes, &times);
     if (me == 0 && !atomic_load(&all->refused)) {
         char name[32];
         snprintf(name, sizeof name, "single-copy-alltoall-%d", count);
-        cell(name, (long)bytes, (now() - start) / (double)atomic_load(&all->rounds) * 1e6, "us");
+        cell(name, (long)bytes, (now() - start) / (double)all->rounds * 1e6, "us");
     }
     _exit(0);
 }
@@ -388,7 +385,6 @@ static void alltoall(int count, size_t bytes)
 {
     struct all *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     check(all != MAP_FAILED, "mmap");
-    atomic_store(&all->rounds, 1);
     for (int me = 0; me < count; me++)
         if (child() == 0)
             alltoall_process(all, count, me, bytes);
@@ -412,7 +408,7 @@ int main(int argc, char **argv)
     cacheline();
     memory(1);
     memory(2);
-    for (int count = 2; count <= 16; count *= 2) {
+    for (int count = 2; count <= MOST; count *= 2) {
         ring(count, 0);
         ring(count, 1);
     }
