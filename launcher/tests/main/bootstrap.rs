@@ -5,7 +5,7 @@ use std::io::Read;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{OVER, Outcome, mpirun, within};
+use crate::common::{self, OVER, Outcome, mpirun, within};
 use banyan_pmi::{Client, Event};
 
 /// The variable that says what ranks do: steps separated by `,`; `|` separates the ranks, the last part is for all others.
@@ -108,7 +108,7 @@ fn act(step: &str, client: &mut Option<Client>) {
             assert!(Command::new("bash").args(["-c", &script]).status().unwrap().success());
         }
         "lastwords" => say("last words"),
-        "kill" => crate::common::kill(value, std::process::id()),
+        "kill" => common::kill(value, std::process::id()),
         "exit" => std::process::exit(number()),
         "sleep" => std::thread::sleep(Duration::from_millis(value.parse().unwrap())),
         other => panic!("no step '{other}'"),

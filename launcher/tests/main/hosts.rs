@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::common::hosts::{agent_of, fine, on, ring, sorted, ssh};
-use crate::common::{LIMIT, gone, kill, survivors, within};
+use crate::common::{self, LIMIT, gone, kill, survivors, within};
 
 #[test]
 fn ranks_run_where_they_are_mapped() {
@@ -80,7 +80,7 @@ fn what_ranks_are_given_is_carried() {
         ssh()
     );
     job.args(["-c", &start]).env("DISPLAY", "mine").env("B", "two  words");
-    let done = crate::common::marked(job).run();
+    let done = common::marked(job).run();
     let wanted = format!("{}\n0027\n0\nh1 none 1 two  words\ninput\n", folder.display());
     assert_eq!(fine(&done), wanted);
     // Nothing of it is on a command line.
@@ -257,7 +257,7 @@ fn nothing_is_left_whoever_is_killed() {
     }
     let running = start();
     let (mark, front) = (running.mark.clone(), running.pid());
-    kill("KILL", crate::common::agent_of(front));
+    kill("KILL", common::agent_of(front));
     assert_eq!(running.finish().0, Some(137));
     gone(&mark);
     let running = start();

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{agent_of, gone, marked, mpirun, within};
+use crate::common::{self, agent_of, gone, marked, mpirun, within};
 
 #[test]
 fn untagged_output_is_exact() {
@@ -181,10 +181,10 @@ fn unread(options: &[&str], script: &str, deed: impl FnOnce(i32)) -> (Option<i32
 
 #[test]
 fn a_job_ends_though_nobody_reads_its_output() {
-    let (status, err) = unread(&["-n", "2"], "yes", |front| crate::common::kill("TERM", front));
+    let (status, err) = unread(&["-n", "2"], "yes", |front| common::kill("TERM", front));
     assert_eq!(status, Some(143), "{err}");
     assert!(err.contains("output is lost: nobody reads"), "{err}");
-    assert_eq!(unread(&["-n", "2"], "yes", |front| crate::common::kill("INT", front)).0, Some(130));
+    assert_eq!(unread(&["-n", "2"], "yes", |front| common::kill("INT", front)).0, Some(130));
     assert_eq!(unread(&["--timeout", "0.4"], "yes", |_| ()).0, Some(124));
     let script = "[ $BANYAN_RANK = 1 ] && sleep 0.3 && exit 5; yes";
     assert_eq!(unread(&["-n", "2"], script, |_| ()).0, Some(5));

@@ -2,10 +2,10 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use crate::common::{OVER, mpirun};
+use crate::common::{self, OVER, mpirun};
 
 /// `mpirun -n 2 sh -c SCRIPT`.
-fn shell(script: &str) -> crate::common::Outcome {
+fn shell(script: &str) -> common::Outcome {
     mpirun(&["-n", "2", "sh", "-c", script]).run()
 }
 
@@ -129,7 +129,7 @@ fn too_few_descriptors_are_named() {
     let script = format!("ulimit -n 60; exec {} -n 40 true", env!("CARGO_BIN_EXE_mpirun"));
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", &script]);
-    let done = crate::common::marked(shell).run();
+    let done = common::marked(shell).run();
     assert_eq!(done.status, 1);
     assert!(
         done.err.contains("40 ranks need 248 file descriptors") && done.err.contains("is 60"),
@@ -144,6 +144,6 @@ fn ranks_get_the_users_own_limit() {
     let script = format!("ulimit -Sn 60; exec {} -q -n 40 sh -c 'ulimit -n'", env!("CARGO_BIN_EXE_mpirun"));
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", &script]);
-    let done = crate::common::marked(shell).run();
+    let done = common::marked(shell).run();
     assert_eq!((done.status, done.out), (0, "60\n".repeat(40)));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::common::{OVER, agent_of, gone, kill, mpirun};
+use crate::common::{self, OVER, agent_of, gone, kill, mpirun};
 
 /// A rank that ignores all signals that it can, with a child, a child that left the session, and one that is stopped.
 const STUBBORN: &str = "trap '' TERM INT HUP QUIT USR1
@@ -10,7 +10,7 @@ const STUBBORN: &str = "trap '' TERM INT HUP QUIT USR1
     sleep 1000 & (sh -c 'kill -STOP $$; sleep 1000') &
     echo up; while :; do sleep 0.05; done";
 
-fn stubborn() -> crate::common::Running {
+fn stubborn() -> common::Running {
     mpirun(&["-n", "2", "sh", "-c", STUBBORN]).start(4)
 }
 
@@ -89,7 +89,7 @@ fn a_stopped_agent_is_ended_by_the_second_interrupt() {
     kill("STOP", agent);
     kill("INT", front);
     std::thread::sleep(std::time::Duration::from_millis(100));
-    assert!(!crate::common::survivors(&mark).is_empty());
+    assert!(!common::survivors(&mark).is_empty());
     kill("INT", front);
     gone(&mark);
     let (status, _, err) = job.finish();

@@ -1,6 +1,6 @@
 //! The fabric passes the conformance suite, also where the system refuses the calls that make it quick.
 
-use crate::common::{crowded, fresh, without};
+use crate::common::{self, crowded, fresh, without};
 use banyan_memory::HeapBuffer;
 use banyan_shm::{Shm, SingleCopy};
 use banyan_transport::{Access, Fabric, Kinds, Peer, Port, Token, Transfer, conformance};
@@ -28,12 +28,7 @@ fn attach_sized(bytes: usize, n: usize) -> Result<Vec<Shm>, banyan_shm::Error> {
     let memory: std::os::fd::OwnedFd = tempfile().into();
     std::fs::File::from(memory.try_clone().expect("a descriptor")).set_len(bytes as u64).expect("a size");
     let one = |me| {
-        Shm::attach(
-            memory.try_clone().expect("a descriptor"),
-            me,
-            &crate::common::peers(n),
-            Default::default(),
-        )
+        Shm::attach(memory.try_clone().expect("a descriptor"), me, &common::peers(n), Default::default())
     };
     (0..n as u32).map(one).collect()
 }
@@ -87,8 +82,8 @@ fn membarrier_refused_to_one() {
     // One of the two cannot use membarrier: both fence.
     let memory = Shm::memory(2, None).expect("memory");
     let make = |_: usize| {
-        let mut all = vec![crate::common::attach(&memory, 0, 2, SingleCopy::Auto)];
-        without(libc::SYS_membarrier, || all.push(crate::common::attach(&memory, 1, 2, SingleCopy::Auto)));
+        let mut all = vec![common::attach(&memory, 0, 2, SingleCopy::Auto)];
+        without(libc::SYS_membarrier, || all.push(common::attach(&memory, 1, 2, SingleCopy::Auto)));
         all
     };
     conformance::sleep_misses_nothing(&make);

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Inbox, fresh, head};
+use crate::common::{self, Inbox, fresh, head};
 use banyan_memory::{Buffer, HeapBuffer, SimulatedDevice};
 use banyan_shm::{Shm, SingleCopy};
 use banyan_transport::{Fabric, Handed, Handover, Peer, Port, Wake};
@@ -72,12 +72,12 @@ fn what_a_dead_peer_has_is_used_again_and_what_a_lost_one_has_is_not() {
 #[test]
 fn a_later_process_does_not_use_what_is_still_with_a_peer() {
     let memory = Shm::memory(2, None).expect("memory");
-    let mut all = crate::common::ranks(&memory, 2, SingleCopy::Auto);
+    let mut all = common::ranks(&memory, 2, SingleCopy::Auto);
     let near = HeapBuffer::zeroed(1);
     let handover = all[0].handover(Peer(1), &near).expect("one is free");
     let got = hand_over(&mut all, &handover, &near);
     drop((handover, all.remove(0)));
-    let mut later = crate::common::attach(&memory, 0, 2, SingleCopy::Auto);
+    let mut later = common::attach(&memory, 0, 2, SingleCopy::Auto);
     assert_eq!(later.handover(Peer(1), &near).expect("another one is free").number, 1);
     drop(got);
     assert_eq!(later.handover(Peer(1), &near).expect("it is free").number, 0);

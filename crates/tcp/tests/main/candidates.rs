@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Frames, until};
+use crate::common::{self, Frames, until};
 use banyan_memory::HeapBuffer;
 use banyan_tcp::business_card::{Candidate, decode, encode};
 use banyan_tcp::{Options, Tcp};
@@ -37,7 +37,7 @@ impl Frames for Count {
     }
 }
 
-type Inbox = crate::common::Inbox<Count>;
+type Inbox = common::Inbox<Count>;
 
 /// Peer `me` of 3 in the job with this secret, and the address that it listens at.
 fn end(me: u32, secret: u8, options: &Options) -> (Tcp, SocketAddr) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::until;
+use crate::common::{self, until};
 use banyan_memory::HeapBuffer;
 use banyan_tcp::{Options, Tcp};
 use banyan_topo::NicAddress;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
 
-type Inbox = crate::common::Inbox<Vec<(Peer, Vec<u8>)>>;
+type Inbox = common::Inbox<Vec<(Peer, Vec<u8>)>>;
 
 fn pair(options: &Options) -> ([Tcp; 2], [Vec<u8>; 2]) {
     let make = |me| Tcp::new(Peer(me), 2, 1, [9; 32], options.clone()).unwrap();

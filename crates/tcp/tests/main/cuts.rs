@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::common::{Frames, until};
+use crate::common::{self, Frames, until};
 use banyan_memory::HeapBuffer;
 use banyan_tcp::{Options, Tcp, business_card};
 use banyan_transport::conformance::{in_order_once_and_whole, memory_is_lent_until_told, two_threads};
@@ -167,7 +167,7 @@ impl Frames for Numbered {
     }
 }
 
-type Inbox = crate::common::Inbox<Numbered>;
+type Inbox = common::Inbox<Numbered>;
 
 /// An inbox that awaits frames from this number on.
 fn after(next: u32) -> Inbox {
