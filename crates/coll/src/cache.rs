@@ -9,7 +9,7 @@ use banyan_memory::{Bounds, Buffer};
 
 use crate::execute::plan::{Compiled, Plan};
 use crate::execute::{Cursor, ExecutionState, SeqWindow};
-use crate::ledger::{About, Ledger, Used};
+use crate::ledger::{Ledger, Used};
 use crate::looks::{Due, Found, Looked, Looks};
 use crate::sections::{Cut, Sections, SharedUse};
 use crate::signature::{CallLists, Description, Key, lasts};
@@ -55,26 +55,25 @@ struct EpochState {
 }
 
 impl EpochState {
-    /// The sequence numbers of the next collective, which has so many phases, and chunks on the shared scratch. All ranks of a
-    /// node that start their collectives in one order count alike.
+    /// The sequence numbers of the next collective, or of the next part of one, which has that tag and so many phases, and where its chunks go.
+    /// All ranks of a node that start their collectives in one order count alike.
+    // The allotment is made where it stays: a copy of what was just stored in parts waits until all earlier stores have left.
     #[inline(always)]
-    fn take(&mut self, about: About, used: Used, phases: u32, chunks: Chunks) -> SeqWindow {
-        let tag = self.ledger.enter(about, used);
-        self.window(tag, phases, chunks)
-    }
-
-    #[inline(always)]
-    fn window(&mut self, tag: u64, phases: u32, chunks: Chunks) -> SeqWindow {
-        let allotment = self.sections.take(chunks, (self.seq, phases));
-        let seqs = SeqWindow::new((self.rank, self.ranks), (self.seq, tag), self.floor, allotment);
+    fn take(&mut self, tag: u64, phases: u32, chunks: &Chunks) -> Cursor {
+        let seqs = SeqWindow::new((self.rank, self.ranks), (self.seq, tag), self.floor);
+        let mut cursor = Cursor::new(seqs);
+        if chunks.number > 0 {
+            cursor.allotment = self.sections.take(*chunks, (self.seq, phases));
+        }
         self.seq += u64::from(phases);
-        seqs
+        cursor
     }
 
     /// Those of the next collective, if that is its plan.
     #[inline(always)]
-    fn next(&mut self, Compiled { about, used, phases, chunks, .. }: &Compiled) -> SeqWindow {
-        self.take(*about, *used, *phases, *chunks)
+    fn next(&mut self, Compiled { about, used, phases, chunks, .. }: &Compiled) -> Cursor {
+        let tag = self.ledger.enter(*about, *used);
+        self.take(tag, *phases, chunks)
     }
 
     /// What a collective has found out.
@@ -343,7 +342,7 @@ pub fn replay(
     let PlanCache { plans, epoch, idle, looks, .. } = plans;
     let plan = plans.get(place)?.as_ref()?;
     let compiled = plan.compiled.as_ref()?;
-    let mut cursor = Cursor::new(epoch.next(compiled));
+    let mut cursor = epoch.next(compiled);
     let mut looked = looks.as_mut().zip(plan.looked);
     if let Some((looks, call)) = &mut looked {
         looks.begin(*call);
@@ -435,7 +434,7 @@ impl PlanCache {
     /// Gets a call ready to go along its plan.
     fn along(&mut self, state: &mut ExecutionState, plan: Arc<Plan>, buffers: [Buffer; 2]) {
         if let Some(compiled) = &plan.compiled {
-            state.cursor = Cursor::new(self.epoch.next(compiled));
+            state.cursor = self.epoch.next(compiled);
         }
         state.adopt(plan, buffers);
     }
@@ -469,13 +468,12 @@ impl PlanCache {
         };
         let tag = self.epoch.ledger.enter(about, used.looked(looked));
         algorithm.shared_uses(&state.shape, |SharedUse { phases, chunks, cut }| {
-            state.windows.push((self.epoch.window(tag, phases, chunks), cut));
+            state.windows.push((self.epoch.take(tag, phases, &chunks), cut));
             state.phases += phases;
         });
         if state.windows.is_empty() {
-            state.windows.push((self.epoch.window(tag, 0, Chunks::NONE), Cut::default()));
+            state.windows.push((self.epoch.take(tag, 0, &Chunks::NONE), Cut::default()));
         }
-        let (seqs, cut) = state.windows[0];
-        (state.cursor, state.cut) = (Cursor::new(seqs), cut);
+        (state.cursor, state.cut) = state.windows[0];
     }
 }

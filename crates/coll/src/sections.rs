@@ -252,7 +252,7 @@ impl Default for Sections {
 impl Sections {
     /// Takes sections for a collective whose sequence numbers (`seqs`: the first, and how many) are shared out evenly
     /// among its chunks.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn take(&mut self, chunks: Chunks, seqs: (u64, u32)) -> Allotment {
         if chunks.number == 0 {
             return Allotment::default();
@@ -269,7 +269,7 @@ impl Sections {
         if again {
             self.next = self.last.1;
         }
-        let mut allotment = match chunks {
+        let Allotment { first, second, used: [one, other], .. } = match chunks {
             Chunks { number: 1, sections: HALF, .. } if self.next.is_multiple_of(HALF) => {
                 self.take_half(seqs)
             }
@@ -277,12 +277,11 @@ impl Sections {
             _ => self.take_some(chunks, seqs),
         };
         let swapped = again && chunks.writers == Writers::Each && !self.last.2;
-        self.last = (chunks, allotment.first, swapped);
-        if swapped {
-            (allotment.first, allotment.second) = (allotment.second, allotment.first);
-            allotment.used.reverse();
+        self.last = (chunks, first, swapped);
+        match swapped {
+            true => Allotment { first: second, second: first, used: [other, one], areas: None },
+            false => Allotment { first, second, used: [one, other], areas: None },
         }
-        allotment
     }
 
     /// Whether each rank that writes these chunks is one that has read some of the last ones, which took as many sections.
@@ -402,7 +401,7 @@ impl Allotment {
     /// start of chunk 0, and chunk 1 starts half a shared scratch behind it.
     #[inline]
     pub(crate) fn at(&self, at: u64, scratch: &Cut) -> u64 {
-        let at = self.areas.map_or(at, |areas| areas.at(at, scratch.unit));
+        let at = self.areas.as_ref().map_or(at, |areas| areas.at(at, scratch.unit));
         let (section, at) =
             if at < scratch.half { (self.first, at) } else { (self.second, at - scratch.half) };
         u64::from(section / HALF) * scratch.half + u64::from(section % HALF) * scratch.section + at

@@ -41,15 +41,15 @@ pub(crate) struct Contiguous<'a> {
     pub(crate) buffers: (&'a Buffer, &'a Buffer),
     pub(crate) with: Option<&'a Reduction>,
     /// `None` if no step touches it.
-    pub(crate) scratch: Option<Scratch>,
+    pub(crate) scratch: Option<Scratch<'a>>,
 }
 
 /// The shared scratch, as a call finds it.
-pub(crate) struct Scratch {
+pub(crate) struct Scratch<'a> {
     pub(crate) memory: Buffer,
     /// In bytes.
-    pub(crate) cut: Cut,
-    pub(crate) allotment: Allotment,
+    pub(crate) cut: &'a Cut,
+    pub(crate) allotment: &'a Allotment,
 }
 
 impl Contiguous<'_> {

@@ -101,7 +101,7 @@ pub(crate) struct ExecutionState {
     pub(crate) cursor: Cursor,
     /// If it goes by rounds, the sequence numbers of each of its [uses](crate::sections::SharedUse) of the shared buffers, and how
     /// that cuts the shared scratch; the cursor has those of the present one, and `cut` goes with them.
-    pub(crate) windows: Vec<(SeqWindow, Cut)>,
+    pub(crate) windows: Vec<(Cursor, Cut)>,
     pub(crate) cut: Cut,
     window: u32,
     /// The memory behind the buffers that the schedule names, in the order of [`Buf`](crate::Buf).
@@ -319,7 +319,7 @@ impl ExecutionState {
     fn fail(&mut self, fault: Fault, io: &mut impl Messenger) {
         self.cancel(io);
         if let Some(shared) = io.shared() {
-            let seqs = self.windows.first().map_or(&self.cursor.seqs, |(seqs, _)| seqs);
+            let seqs = self.windows.first().map_or(&self.cursor.seqs, |(part, _)| &part.seqs);
             seqs.give_up(self.phases, self.on_scratch(), shared);
         }
         self.over = Some(Err(fault));
@@ -352,9 +352,10 @@ impl ExecutionState {
                     .expect("a lane waits for nothing when no step is under way");
                 let shared = composition.begin(next.0, &mut work.lanes, &mut work.round);
                 if let Some(window) = shared.filter(|&window| window != self.window) {
-                    let (seqs, cut) = self.windows[window as usize];
-                    self.cursor.seqs = seqs.after(&self.cursor.seqs);
-                    (self.cut, self.window) = (cut, window);
+                    let before = self.cursor.seqs;
+                    (self.cursor, self.cut) = self.windows[window as usize];
+                    self.cursor.seqs = self.cursor.seqs.after(&before);
+                    self.window = window;
                 }
             }
         }
@@ -404,8 +405,8 @@ impl ExecutionState {
                 if !self.cursor.seqs.turn(shared) {
                     return Ok(Tried::NotYet);
                 }
-                let mut seqs = self.cursor.seqs;
-                let tried = step(&next, &mut Packed { state: self, index }, &mut seqs, shared);
+                let Cursor { mut seqs, allotment, .. } = self.cursor;
+                let tried = step(&next, &mut Packed { state: self, index }, (&mut seqs, &allotment), shared);
                 self.cursor.seqs = seqs;
                 tried.map_err(|fault| fault.renamed(|index| self.local(index)))
             }

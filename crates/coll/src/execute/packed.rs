@@ -357,7 +357,7 @@ impl ExecutionState {
         match (span.buf, self.in_place) {
             (Buf::Send, Some(start)) => (Buf::Recv as usize, start + span.at),
             (Buf::SharedScratch, _) => {
-                (Buf::SharedScratch as usize, self.cursor.seqs.allotment.at(span.at, &self.cut))
+                (Buf::SharedScratch as usize, self.cursor.allotment.at(span.at, &self.cut))
             }
             (buf, _) => (buf as usize, span.at),
         }

@@ -11,6 +11,7 @@ use super::step::{Tried, step};
 use super::waits::{Awaited, awaited};
 use super::{Advance, ExecutionState, SeqWindow};
 use crate::schedule::Guard;
+use crate::sections::Allotment;
 use crate::view::View;
 use crate::{Fault, Messenger, Needs, SharedBuffers};
 
@@ -23,12 +24,14 @@ const UNTIL_CELLS_ARE_FREE: Duration = Duration::from_nanos(300);
 pub(crate) struct Cursor {
     next: usize,
     pub(crate) seqs: SeqWindow,
+    /// Where its chunks go.
+    pub(crate) allotment: Allotment,
 }
 
 impl Cursor {
     #[inline(always)]
     pub(crate) fn new(seqs: SeqWindow) -> Cursor {
-        Cursor { next: 0, seqs }
+        Cursor { next: 0, seqs, allotment: Allotment::default() }
     }
 
     /// What it waits for at the step that it has come to.
@@ -48,15 +51,15 @@ impl Cursor {
         shared: &mut impl SharedBuffers,
         keep_polling: &mut impl FnMut(Duration) -> bool,
     ) -> Option<Result<(), Box<Fault>>> {
-        let allotment = self.seqs.allotment;
-        let scratch = || Scratch { memory: shared.scratch(), cut: compiled.cut, allotment };
+        let allotment = &self.allotment;
+        let scratch = || Scratch { memory: shared.scratch(), cut: &compiled.cut, allotment };
         let scratch = compiled.touches_scratch.then(scratch);
         let mut call = Contiguous { buffers, with: compiled.with.as_ref(), scratch };
         while !self.seqs.turn(shared) {
             keep_polling(Duration::ZERO).then_some(())?;
         }
         while let Some(next) = compiled.steps.get(self.next) {
-            match step(next, &mut call, &mut self.seqs, shared) {
+            match step(next, &mut call, (&mut self.seqs, allotment), shared) {
                 Ok(Tried::Over) => self.next += 1,
                 Ok(Tried::NotYet) => {
                     let is_ahead = matches!(next.guard(), Guard::CellFree(_));

@@ -18,7 +18,6 @@ pub(crate) struct SeqWindow {
     pub(crate) floor: u64,
     /// How many other ranks have been seen to have published phase 0.
     seen: u32,
-    pub(super) allotment: Allotment,
 }
 
 /// Whether a step can be carried out now.
@@ -31,13 +30,8 @@ pub(super) enum Passes {
 
 impl SeqWindow {
     /// From `first` on, with the call's tag; all ranks are known to have acknowledged `floor`.
-    pub(crate) fn new(
-        (rank, ranks): (u32, u32),
-        (first, tag): (u64, u64),
-        floor: u64,
-        allotment: Allotment,
-    ) -> SeqWindow {
-        SeqWindow { rank, ranks, first, tagged: first | tag, floor, seen: 0, allotment }
+    pub(crate) fn new((rank, ranks): (u32, u32), (first, tag): (u64, u64), floor: u64) -> SeqWindow {
+        SeqWindow { rank, ranks, first, tagged: first | tag, floor, seen: 0 }
     }
 
     /// These, with what is known of the acknowledgements from those `before` them.
@@ -91,12 +85,13 @@ impl SeqWindow {
     }
 
     /// What the guard of a step that needs shared buffers says now, when it is this rank's turn. If the step publishes, what it publishes is in one of
-    /// so many `cells`; if it reads, it may have to see `at_once` what is published.
+    /// so many `cells`; if it reads, it may have to see `at_once` what is published. Its chunks have that `allotment`.
     #[inline(always)]
     pub(super) fn passes(
         &mut self,
         guard: Guard,
         (cells, at_once): (u64, bool),
+        allotment: &Allotment,
         shared: &mut impl SharedBuffers,
     ) -> Passes {
         let held = match guard {
@@ -106,16 +101,10 @@ impl SeqWindow {
             }
             Guard::CellFree(phase) => self.all_acked(self.of(phase).saturating_sub(cells), shared),
             Guard::Acked(rank, phase) => shared.reached(rank, self.of(phase)),
-            Guard::Reusable(chunk) => self.reusable(chunk, shared),
+            Guard::Reusable(chunk) => self.all_acked(allotment.used(chunk), shared),
             Guard::Free | Guard::Turn | Guard::Message(_) => true,
         };
         if held { Passes::Now } else { Passes::NotYet }
-    }
-
-    /// True if all ranks are through with what was on the shared scratch before, where chunk 0 or 1 goes.
-    #[inline]
-    fn reusable(&mut self, chunk: u32, shared: &mut impl SharedBuffers) -> bool {
-        self.all_acked(self.allotment.used(chunk), shared)
     }
 
     /// What a rank has published, if it has. A schedule polls each rank with success only once in a phase.

@@ -5,6 +5,7 @@ use banyan_memory::Buffer;
 
 use super::SeqWindow;
 use super::seqs::Passes;
+use crate::sections::Allotment;
 use crate::{Fault, Form, Merge, Published, SharedBuffers, Step, SubBuffer};
 
 /// What became of trying a step.
@@ -65,7 +66,7 @@ pub(super) trait Operands {
 pub(super) fn step<O: Operands>(
     step: &Step<O::Range>,
     operands: &mut O,
-    seqs: &mut SeqWindow,
+    (seqs, allotment): (&mut SeqWindow, &Allotment),
     shared: &mut impl SharedBuffers,
 ) -> Result<Tried<O::UserReduction>, Fault> {
     let cells = match *step {
@@ -75,7 +76,7 @@ pub(super) fn step<O: Operands>(
     // A message that was sent after a publication is not to be judged before it.
     let beside_messages =
         matches!(step, Step::Unpack { .. } | Step::Take { .. } | Step::Put { .. } | Step::AwaitPut { .. });
-    match seqs.passes(step.guard(), (cells, beside_messages), shared) {
+    match seqs.passes(step.guard(), (cells, beside_messages), allotment, shared) {
         Passes::NotYet => Ok(Tried::NotYet),
         Passes::Published(published) => read(step, &published, operands, seqs, shared),
         Passes::Now => write(step, operands, seqs, shared),
