@@ -152,15 +152,15 @@ impl Loan {
 
     /// Units that the next frame to the peer can take along.
     #[inline]
-    pub(crate) fn returnable(&self) -> u16 {
-        self.owed.min(u32::from(u16::MAX)) as u16
+    pub(crate) fn returnable(&self) -> u32 {
+        self.owed.min(u16::MAX.into())
     }
 
     /// `units` of credit left with a frame.
     #[inline]
-    pub(crate) fn returned(&mut self, units: u16) {
-        self.owed -= u32::from(units);
-        self.out += u32::from(units);
+    pub(crate) fn returned(&mut self, units: u32) {
+        self.owed -= units;
+        self.out += units;
     }
 
     /// Whether so much is owed that a frame of its own is worth it.

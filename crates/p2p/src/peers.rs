@@ -240,7 +240,7 @@ impl Link {
         if body.len() > caps.max_short {
             return self.post_with(port, head, body.len(), &mut |out| out.copy_from_slice(body));
         }
-        self.post_short(port, head, body)
+        self.post_short(port, &head, body)
     }
 
     /// Sends a frame with this body, of at most `Caps::max_short` bytes, and the credit that is owed.
@@ -248,11 +248,11 @@ impl Link {
     pub(crate) fn post_short(
         &mut self,
         port: &mut impl Port,
-        head: Head,
+        head: &Head,
         body: &[u8],
     ) -> Result<(), Refusal> {
         let aux = self.loan.returnable();
-        port.send_short(self.peer, &Head { aux, ..head }, body)?;
+        port.send_short(self.peer, &Head { aux, ..*head }, body)?;
         self.loan.returned(aux);
         Ok(())
     }
@@ -263,17 +263,17 @@ impl Link {
     pub(crate) fn post_data(
         &mut self,
         port: &mut impl Port,
-        head: Head,
+        head: &Head,
         (data, at, len): (&Data, u64, usize),
         token: Option<Token>,
         order: Order,
     ) -> Result<Sent, Refusal> {
         let Some((memory, start)) = data.piece() else {
             return self
-                .post_with(port, head, len, &mut |out| payload::pack(data, at, out))
+                .post_with(port, *head, len, &mut |out| payload::pack(data, at, out))
                 .map(|()| Sent::Done);
         };
-        let head = Head { aux: self.loan.returnable(), ..head };
+        let head = Head { aux: self.loan.returnable(), ..*head };
         let sent = port.send_from(self.peer, &head, (memory, start + at as isize, len), token, order)?;
         self.loan.returned(head.aux);
         Ok(sent)
@@ -301,9 +301,10 @@ impl Link {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Refusal> {
-        head.aux = self.loan.returnable();
+        let aux = self.loan.returnable();
+        head.aux = aux.into();
         port.send_bcopy(self.peer, &head, len, fill)?;
-        self.loan.returned(head.aux);
+        self.loan.returned(aux);
         Ok(())
     }
 }

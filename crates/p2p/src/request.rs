@@ -252,16 +252,15 @@ impl Matched {
 /// The outcome of a receive that accepted so many of the `sent` bytes of its message.
 #[inline(always)]
 pub(crate) fn received(source: u32, tag: i32, sent: u64, accepted: u64) -> Completion {
-    if sent > accepted {
-        return truncated(source, tag, sent, accepted);
-    }
-    Completion { source, tag, bytes: accepted, cancelled: false, fault: None }
+    // Not as a whole from another function: it would be written to memory in pieces, and read from there in others.
+    let fault = (sent > accepted).then(|| truncated(sent, accepted));
+    Completion { source, tag, bytes: accepted, cancelled: false, fault }
 }
 
 #[cold]
-fn truncated(source: u32, tag: i32, sent: u64, room: u64) -> Completion {
-    let fault = Some(Fault::Truncated { sent, room }.into());
-    Completion { source, tag, bytes: room, cancelled: false, fault }
+#[inline(never)]
+fn truncated(sent: u64, room: u64) -> Box<Fault> {
+    Fault::Truncated { sent, room }.into()
 }
 
 impl Send {

@@ -309,7 +309,7 @@ impl P2p {
             let len = (data.len() - sent).min(piece as u64);
             let frame = link.post_data(
                 port,
-                wire::fragment(*class, id, sent),
+                &wire::fragment(*class, id, sent),
                 (data, sent, len as usize),
                 Some(Token(id)),
                 Order::Ordered,
@@ -498,7 +498,7 @@ fn send_short(port: &mut impl Port, link: &mut Link, head: &Head, data: &Data) -
     // Filled once, and not with zeros first.
     let mut room = [MaybeUninit::uninit(); STACK];
     let body = memory.read_into(start, &mut room[..data.len() as usize]);
-    link.post_short(port, *head, body)
+    link.post_short(port, head, body)
 }
 
 /// [`send_short`] of data that lie in several pieces.
@@ -512,7 +512,7 @@ fn send_short_of_pieces(
     let mut room = [0; STACK];
     let body = &mut room[..data.len() as usize];
     payload::pack(data, 0, body);
-    link.post_short(port, *head, body)
+    link.post_short(port, head, body)
 }
 
 /// Sends a whole message in one frame.
@@ -522,7 +522,7 @@ fn send_whole(port: &mut impl Port, link: &mut Link, head: &Head, data: &Data) -
     if staging::is_staged(data) {
         return send_whole_of_device(port, link, head, data);
     }
-    link.post_data(port, *head, (data, 0, len), None, Order::Ordered)?;
+    link.post_data(port, head, (data, 0, len), None, Order::Ordered)?;
     if len as u64 >= SHORTEST {
         link.unsampled = link.unsampled.saturating_add(1);
     }
@@ -539,7 +539,7 @@ fn send_whole_of_device(
 ) -> Result<(), Refusal> {
     let copy = staging::at_once(data).unwrap_or_else(|failure| failure.unwind());
     let len = data.len() as usize;
-    link.post_data(port, *head, (&copy, 0, len), None, Order::Ordered).map(|_| ())
+    link.post_data(port, head, (&copy, 0, len), None, Order::Ordered).map(|_| ())
 }
 
 /// How far [`send_data`] came, and the number of frames that left.
@@ -612,7 +612,7 @@ fn send_data(
                 ((bounce, at, len), len)
             }
         };
-        let Ok(frame) = link.post_data(port, head, data, Some(Token(id)), Order::Unordered) else {
+        let Ok(frame) = link.post_data(port, &head, data, Some(Token(id)), Order::Unordered) else {
             return DataSent::Blocked(frames);
         };
         send.lent += u32::from(frame == Sent::Started);

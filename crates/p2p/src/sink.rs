@@ -199,11 +199,11 @@ impl P2p {
             return self.fill_device(id, source, tag, body);
         }
         let accepted = payload::unpack_by(past, &recv.data, 0, body);
-        let completion = request::received(source, tag, body.len() as u64, accepted as u64);
+        let completion = || request::received(source, tag, body.len() as u64, accepted as u64);
         match orphan {
-            true => self.finish(id, completion),
+            true => self.finish(id, completion()),
             // A receive exposes nothing that `finish` would withdraw.
-            false => request.state = State::Done(completion),
+            false => request.state = State::Done(completion()),
         }
     }
 
@@ -508,7 +508,7 @@ fn credited<'a>(link: &'a mut Link, head: &Head) -> Result<Option<&'a mut Link>,
     if link.down.is_some() {
         return Ok(None);
     }
-    link.credit += u32::from(head.aux);
+    link.credit += head.aux;
     link.heard = true;
     if link.credit > credit::MOST_CREDIT { Err(Misbehaved::CreditFlood) } else { Ok(Some(link)) }
 }

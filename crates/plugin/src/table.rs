@@ -13,7 +13,7 @@ use banyan_transport::{
 };
 
 /// The version of the table and of all that crosses. It changes with them.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// What tells tables of different releases apart.
 #[repr(C)]

@@ -117,11 +117,11 @@ impl Shm {
         let Some(ring) = &mut incoming.ring else { return 0 };
         let (mut frames, mut sane) = (0, true);
         while sane && frames < most {
-            let hand_over = |head: &_, body: &_| match Head::decode(head) {
+            let mut hand_over = |head: &_, body: &_| match Head::decode(head) {
                 Some(head) => sink.frame(peer, &head, body),
                 None => sane = false,
             };
-            let consumed = ring.consume(hand_over, &mut incoming.swap);
+            let consumed = ring.consume(&mut hand_over, &mut incoming.swap);
             match consumed {
                 Ok(true) => frames += 1,
                 Ok(false) => break,

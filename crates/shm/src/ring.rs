@@ -338,7 +338,7 @@ impl<M: RingMemory> Consumer<M> {
     #[inline(always)]
     pub(crate) fn consume<B: BlockMemory>(
         &mut self,
-        f: impl FnOnce(&[u8; HEAD], &[u8]),
+        f: &mut impl FnMut(&[u8; HEAD], &[u8]),
         swap: &mut Swap<B>,
     ) -> Result<bool, Corrupt> {
         let seen = self.memory.word(self.element).load(Ordering::Acquire);
@@ -366,7 +366,7 @@ impl<M: RingMemory> Consumer<M> {
     }
 
     #[inline(always)]
-    fn consume_short(&mut self, len: usize, f: impl FnOnce(&[u8; HEAD], &[u8])) {
+    fn consume_short(&mut self, len: usize, f: &mut impl FnMut(&[u8; HEAD], &[u8])) {
         // SAFETY: the word says that this element is filled; the sender does not touch it until this
         // side acknowledges the frame. `len <= INLINE`.
         unsafe {
@@ -380,7 +380,7 @@ impl<M: RingMemory> Consumer<M> {
     fn consume_long<B: BlockMemory>(
         &mut self,
         len: usize,
-        f: impl FnOnce(&[u8; HEAD], &[u8]),
+        f: &mut impl FnMut(&[u8; HEAD], &[u8]),
         swap: &mut Swap<B>,
     ) -> Result<(), Corrupt> {
         if let Some(block) = (len >> (BLOCK_SHIFT - 32)).checked_sub(1) {

@@ -127,11 +127,11 @@ fn receive(from: &mut Consumer<Arc<TestRing>>, number: u8, len: usize) -> bool {
 }
 
 fn receive_in(from: &mut Consumer<Arc<TestRing>>, number: u8, len: usize, swap: &mut TestSwap) -> bool {
-    let check = |head: &[u8; HEAD], body: &[u8]| {
+    let mut check = |head: &[u8; HEAD], body: &[u8]| {
         assert_eq!(head, &[number; HEAD]);
         assert!(body.len() == len && body.iter().all(|&b| b == number), "{body:?}");
     };
-    from.consume(check, swap).expect("a valid frame")
+    from.consume(&mut check, swap).expect("a valid frame")
 }
 
 #[cfg(not(loom))]
@@ -185,7 +185,7 @@ mod alone {
         let refused = |word: u64, mask: u32| {
             ring.words[0].store(word, Ordering::Relaxed);
             let (mut swap, _) = swaps(mask);
-            let consumed = Consumer::new(ring.clone(), 0).consume(|_, _| panic!("no frame"), &mut swap);
+            let consumed = Consumer::new(ring.clone(), 0).consume(&mut |_, _| panic!("no frame"), &mut swap);
             assert_eq!(consumed, Err(Corrupt), "{word:x}");
         };
         refused(1 | 65 << 32, 0);
@@ -196,7 +196,8 @@ mod alone {
         // The receiver itself holds it.
         refused(in_block(0, 64), 1);
         ring.words[0].store(in_block(0, 64), Ordering::Relaxed);
-        let consumed = Consumer::new(ring, 0).consume(|_, _| panic!("no frame"), &mut TestSwap::default());
+        let consumed =
+            Consumer::new(ring, 0).consume(&mut |_, _| panic!("no frame"), &mut TestSwap::default());
         assert_eq!(consumed, Err(Corrupt), "no blocks are known");
     }
 

@@ -13,6 +13,7 @@ use crate::sync::{AtomicU32, Ordering};
 /// The most blocks of a pair: as many as the pieces of a message that waits for no answer. With 16 of them windows of 16 KiB both ways
 /// took a quarter longer, and messages of 256 KiB were no quicker.
 pub(crate) const MOST: usize = 4;
+const _: () = assert!(MOST <= size_of::<u32>());
 
 /// Bytes of a block: the longest body that is copied in whole before it is copied out.
 pub(crate) const BLOCK: usize = 16 << 10;
@@ -43,16 +44,18 @@ pub(crate) trait BlockMemory {
 #[derive(Debug)]
 pub(crate) struct Swap<B> {
     memory: Option<B>,
-    /// The blocks that this rank holds, the one that it got last at the end: of `held` the first so many.
-    held: [u8; MOST],
-    count: u8,
+    /// The blocks that this rank holds, a byte for each, the one that it got last in the lowest. (In an array of bytes, all of which were looked at
+    /// after one had just been stored, each look waited until that store had left.)
+    held: u32,
+    /// A bit for each of them.
+    mask: u8,
     /// A frame of the peer waits for this rank, which therefore sends in no block.
     pub(crate) streams: bool,
 }
 
 impl<B> Default for Swap<B> {
     fn default() -> Self {
-        Swap { memory: None, held: [0; MOST], count: 0, streams: false }
+        Swap { memory: None, held: 0, mask: 0, streams: false }
     }
 }
 
@@ -73,7 +76,7 @@ impl<B: BlockMemory> Swap<B> {
     /// The block that a body of so many bytes goes in, if one is at hand.
     #[inline]
     pub(crate) fn next(&self, len: usize) -> Option<u8> {
-        (len <= BLOCK && self.count > 0 && !self.streams).then(|| self.held[usize::from(self.count) - 1])
+        (len <= BLOCK && self.mask != 0 && !self.streams).then_some(self.held as u8)
     }
 
     /// Fills the block of [`Swap::next`], and gives it away: its body is to be announced to the peer now.
@@ -82,14 +85,15 @@ impl<B: BlockMemory> Swap<B> {
         let memory = self.memory.as_ref().expect("blocks that are held are known");
         // SAFETY: it is held, so it is one, and `next` has looked at the length.
         unsafe { memory.fill_block(block, len, fill) };
-        self.count -= 1;
+        self.held >>= 8;
+        self.mask &= !(1 << block);
     }
 
     /// Takes a block over from the peer with a body of so many bytes in it, which `f` reads. False, without a call of `f`, if the peer cannot
     /// have held that block, or the body does not fit.
     pub(crate) fn take(&mut self, block: u8, len: usize, f: impl FnOnce(*const u8)) -> bool {
         let Some(memory) = &self.memory else { return false };
-        if usize::from(block) >= memory.blocks() || len > BLOCK || self.mask() & 1 << block != 0 {
+        if usize::from(block) >= memory.blocks() || len > BLOCK || self.mask & 1 << block != 0 {
             return false;
         }
         memory.prefetch(block, len.min(AT_ONCE));
@@ -100,13 +104,13 @@ impl<B: BlockMemory> Swap<B> {
     }
 
     fn hold(&mut self, block: u8) {
-        self.held[usize::from(self.count)] = block;
-        self.count += 1;
+        self.held = self.held << 8 | u32::from(block);
+        self.mask |= 1 << block;
     }
 
     /// A bit for each block that this rank holds.
     pub(crate) fn mask(&self) -> u32 {
-        self.held[..usize::from(self.count)].iter().fold(0, |mask, block| mask | 1 << block)
+        self.mask.into()
     }
 }
 

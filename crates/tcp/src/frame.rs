@@ -138,7 +138,7 @@ mod tests {
         (0u8..4, any::<(u8, u16, u32, u32, u64)>()).prop_map(|(class, (kind, aux, a, b, ctx))| Head {
             class: Class::from_u8(class).unwrap(),
             kind,
-            aux,
+            aux: aux.into(),
             a,
             b,
             ctx,

@@ -68,7 +68,8 @@ impl Class {
 }
 
 /// The fixed part of every frame: 20 bytes on the wire, so that head and a small body share one cache line.
-/// Each class defines what `kind`, `aux`, `a`, `b` and `ctx` mean.
+/// Each class defines what `kind`, `aux`, `a`, `b` and `ctx` mean. In memory fields that are stored one by one are not side by side, nor is one a part of a
+/// word: compilers load those together, which waits until all stores have left, and so until the frame before has reached the other core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Head {
@@ -76,14 +77,14 @@ pub struct Head {
     pub class: Class,
     /// What the frame is, within its class.
     pub kind: u8,
-    /// Small extra field.
-    pub aux: u16,
     /// First word (P2p: tag; Coll: low half of the key).
     pub a: u32,
-    /// Second word (P2p: rank of the sender in the communicator; Coll: high half of the key).
-    pub b: u32,
     /// Context id of the communicator.
     pub ctx: u64,
+    /// Second word (P2p: rank of the sender in the communicator; Coll: high half of the key).
+    pub b: u32,
+    /// Small extra field: its lower 16 bits are on the wire.
+    pub aux: u32,
 }
 
 impl Head {
@@ -94,7 +95,7 @@ impl Head {
     #[inline(always)]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut out = [0; Self::BYTES];
-        let first = u32::from(self.class as u8) | u32::from(self.kind) << 8 | u32::from(self.aux) << 16;
+        let first = u32::from(self.class as u8) | u32::from(self.kind) << 8 | self.aux << 16;
         out[..4].copy_from_slice(&first.to_le_bytes());
         out[4..8].copy_from_slice(&self.a.to_le_bytes());
         out[8..12].copy_from_slice(&self.b.to_le_bytes());
@@ -109,7 +110,7 @@ impl Head {
         Some(Head {
             class: Class::from_u8(class)?,
             kind,
-            aux: u16::from_le_bytes([x0, x1]),
+            aux: u16::from_le_bytes([x0, x1]).into(),
             a: u32::from_le_bytes([a0, a1, a2, a3]),
             b: u32::from_le_bytes([b0, b1, b2, b3]),
             ctx: u64::from_le_bytes(ctx),

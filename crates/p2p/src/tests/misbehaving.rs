@@ -34,7 +34,7 @@ fn random_frames_end_the_peer_and_nothing_else() {
             let head = Head {
                 class: [Class::P2p, Class::P2p, Class::Coll, Class::Rma][random.below(4)],
                 kind: random.below(17) as u8,
-                aux: [0, 1, u16::MAX][random.below(3)],
+                aux: [0, 1, u16::MAX.into()][random.below(3)],
                 a: [0, 1, u32::MAX][random.below(3)],
                 b: [0, 1, u32::MAX][random.below(3)],
                 ctx: ids[random.below(5)],
@@ -103,7 +103,7 @@ fn a_peer_that_misbehaves_is_down_with_its_cause() {
         (Misbehaved::CreditOverrun, vec![(eager(), vec![0; 1 << 20])]),
         (
             Misbehaved::CreditFlood,
-            vec![(Head { aux: u16::MAX, ..wire::control(Kind::Credit, 0, 0) }, vec![]); 5000],
+            vec![(Head { aux: u16::MAX.into(), ..wire::control(Kind::Credit, 0, 0) }, vec![]); 5000],
         ),
         (Misbehaved::CreditNotLent, vec![(wire::control(Kind::ReturnCredit, 0, 1 << 30), vec![])]),
         (Misbehaved::StrayFragment, vec![fragment(9, 0, 10)]),

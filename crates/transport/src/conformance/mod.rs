@@ -106,7 +106,7 @@ impl Outbox {
     /// The head of the next frame, which tells the frame's number among those of its order.
     fn head(&self, to: usize, len: usize, seed: u64, order: Order) -> Head {
         let class = Class::from_u8((seed % 4) as u8).expect("four classes");
-        let (kind, aux) = ((seed >> 8) as u8, (seed >> 16) as u16);
+        let (kind, aux) = ((seed >> 8) as u8, (seed >> 16) as u32 & 0xffff);
         let a = match order {
             Order::Ordered => self.next[to] - self.unordered[to],
             Order::Unordered => ANY_PLACE | self.unordered[to],
@@ -203,7 +203,7 @@ impl Sink for Inbox {
         }
         assert_eq!(head.b as usize, body.len(), "length of frame {} of {peer:?}", head.a);
         assert_eq!(head.class, Class::from_u8((head.ctx % 4) as u8).expect("four classes"));
-        assert_eq!((head.kind, head.aux), ((head.ctx >> 8) as u8, (head.ctx >> 16) as u16));
+        assert_eq!((head.kind, head.aux), ((head.ctx >> 8) as u8, (head.ctx >> 16) as u32 & 0xffff));
         let mut expected = vec![0; body.len()];
         pattern(head.ctx, &mut expected);
         assert!(body == expected, "bytes of frame {} of {peer:?} ({} bytes)", head.a, body.len());
