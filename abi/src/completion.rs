@@ -173,7 +173,7 @@ impl Statuses {
 fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<()> {
     let len = length(count, array)?;
     let out = Statuses::new(statuses);
-    let mut entries = Vec::new();
+    let mut many = Many { array, entries: Vec::new() };
     INSTANCE.handles.requests.visit(|mut objects| -> Result<()> {
         for at in 0..len {
             let handle = array.at(at)?;
@@ -189,18 +189,18 @@ fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) ->
                 array.put(at, MPI_REQUEST_NULL)?;
                 out.well(at, &status);
             } else {
-                if entries.is_empty() {
-                    reserve(&mut entries, len - at)?;
+                if many.entries.is_empty() {
+                    reserve(&mut many.entries, len - at)?;
                 }
-                entries.push(Listed { at, handle, entry: objects.get(handle.0)?.clone() });
+                many.entries.push(Listed { at, handle, entry: objects.get(handle.0)?.clone() });
             }
         }
         Ok(())
     })?;
-    if entries.is_empty() {
+    if many.entries.is_empty() {
         return Ok(());
     }
-    let (many, mut failed) = (Many { array, entries }, Vec::new());
+    let mut failed = Vec::new();
     runtime()?
         .runtime()
         .wait_all(&many.entries, |which, outcome| many.note(which, outcome, out, &mut failed));

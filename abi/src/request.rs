@@ -27,8 +27,8 @@ pub(crate) fn give_started(to: Ptr<MPI_Request>, started: Started<Borrowed<'_>>,
     match started {
         Started::Done(Outcome { status, error: None }) => give(to, Operation::done(status), on.handle()),
         Started::Done(failed) => give(to, Operation::over(on.runtime(), failed), on.handle()),
-        Started::Pending(request) => {
-            let entry = || Entry { operation: request.into_operation(), comm: on.handle() };
+        Started::Pending(mut request) => {
+            let entry = || Entry { operation: request.take_operation(), comm: on.handle() };
             to.set(MPI_Request(INSTANCE.handles.requests.insert_with(entry)?))
         }
     }
@@ -78,10 +78,17 @@ pub(crate) fn finish(outcome: Outcome, comm: MPI_Comm, status: Ptr<MPI_Status>) 
 mpi! {
     fn MPI_Wait(request, status) on SelfComm {
         let handle = request.get()?;
-        let Some(entry) = lookup(handle)? else {
+        if handle == MPI_REQUEST_NULL {
             store_empty(status);
             return Ok(());
-        };
+        }
+        let over = |entry: &Entry| entry.operation.over_status();
+        if let Some(found) = INSTANCE.handles.requests.visit(|mut objects| objects.remove_if(handle.0, over))? {
+            request.set(MPI_REQUEST_NULL)?;
+            store(status, &found);
+            return Ok(());
+        }
+        let entry = active(handle)?;
         let outcome = entry.operation.wait(runtime()?.runtime());
         release(request, handle, &entry.operation)?;
         finish(outcome, entry.comm, status)

@@ -45,10 +45,11 @@ impl Comm {
             shm.take(peer, &mut bypass);
             frames += 1;
         }
+        let completion = bypass.end();
         if frames == 0 {
             return None;
         }
-        let Some(completion) = bypass.end() else {
+        let Some(completion) = completion else {
             self.runtime().wake_poller_with(engine);
             return None;
         };
