@@ -1,6 +1,7 @@
 //! Instructions of the hot paths, counted by callgrind over transports inside one process, with each step scripted:
 //! nothing waits, so the counts hardly vary. A bound is the count that was measured when it was recorded, and 3 % for
-//! compilers; a change that makes a path longer on purpose records a new bound. Also how far apart lies what a rank runs.
+//! compilers; a change that makes a path longer on purpose records a new bound. Also how far apart lies what a rank runs, and how many
+//! [loads wait for several stores](super::stalls).
 
 use std::path::Path;
 
@@ -12,6 +13,8 @@ use crate::library::Library;
 use crate::process::Job;
 use crate::project::Project;
 use crate::steps::Tally;
+
+use super::stalls;
 
 /// The Debian package with callgrind.
 pub(super) const VALGRIND: &str = "valgrind";
@@ -45,6 +48,13 @@ const HOT: Count = Count { name: "code that a rank runs", unit: "windows of 64 K
 /// In front and agent: 15, and 40 without `launcher/hot.ld` where it is not compiled for size.
 const HOT_MPIRUN: Count = Count { name: "code that mpirun runs", unit: "windows of 64 KiB", bound: 18 };
 
+/// Messages: 8 bytes that were received 1, 1 KiB 1, a request and a wait 1, two requests and a wait 2; and one more for each, for other compilers.
+/// Before they were looked for there were 18.
+const MESSAGES_WAIT: Count = Count { name: "loads of messages that wait", unit: "loads", bound: 9 };
+
+/// 0 in any collective of few bytes; one for each second one, for other compilers. Before, each had one, and those with areas on the scratch three.
+const COLLECTIVES_WAIT: Count = Count { name: "loads of collectives that wait", unit: "loads", bound: 4 };
+
 /// Builds the programs and counts their instructions.
 pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
     let folder = project.folder("counts")?;
@@ -59,9 +69,34 @@ pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
         let program = project.target().join("release").join(program);
         check(&mut tally, path, count(&program, &folder));
     }
+    look_for_stalls(&mut tally, project, library);
     check(&mut tally, &HOT, windows(&HOT, || hot::trace(project, library, 2, &[])));
     check(&mut tally, &HOT_MPIRUN, windows(&HOT_MPIRUN, || hot::trace_mpirun(project, library)));
     Ok(tally)
+}
+
+/// Looks up to three times: where the machine is busy ranks wait, and what they do then is not in the paths.
+fn look_for_stalls(tally: &mut Tally, project: &Project, library: &Library) {
+    let (mut fewest, mut places) = ([u64::MAX; 2], String::new());
+    let bounds = [MESSAGES_WAIT.bound, COLLECTIVES_WAIT.bound];
+    for _ in 0..3 {
+        match stalls::find(project, library) {
+            Err(error) => return tally.check("loads that wait", Err(error)),
+            Ok(found) => {
+                fewest = [fewest[0].min(found.messages), fewest[1].min(found.collectives)];
+                places = found.places;
+            }
+        }
+        if fewest.iter().zip(bounds).all(|(found, bound)| *found <= bound) {
+            break;
+        }
+    }
+    for (what, found) in [(&MESSAGES_WAIT, fewest[0]), (&COLLECTIVES_WAIT, fewest[1])] {
+        check(tally, what, Ok(found));
+        if found > what.bound {
+            tally.notes.push(format!("where, the last time:{places}"));
+        }
+    }
 }
 
 /// The windows of a job, the fewest of several if the first has too many: where the machine is busy ranks wait, and mpirun asks them

@@ -16,6 +16,7 @@ pub(crate) mod programs;
 pub(crate) mod rust;
 mod rust_programs;
 mod slurm;
+mod stalls;
 mod swap;
 mod toolchain;
 
