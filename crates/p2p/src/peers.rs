@@ -301,10 +301,9 @@ impl Link {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Refusal> {
-        let aux = self.loan.returnable();
-        head.aux = aux.into();
+        head.aux = self.loan.returnable();
         port.send_bcopy(self.peer, &head, len, fill)?;
-        self.loan.returned(aux);
+        self.loan.returned(head.aux);
         Ok(())
     }
 }
