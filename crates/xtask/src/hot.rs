@@ -188,7 +188,7 @@ fn members_of_libc(project: &Project) -> Result<BTreeMap<String, Vec<String>>> {
 
 /// What a job of the program `tests/counts/hot.c` runs of the library.
 pub(crate) fn trace(project: &Project, library: &Library, ranks: usize, args: &[&str]) -> Result<Trace> {
-    let program = program(project, library)?;
+    let program = program(project, library, "hot")?;
     let out = |rank: &str| program.with_file_name(format!("hot.{ranks}.{rank}"));
     for rank in 0..ranks {
         let _ = fs::remove_file(out(&rank.to_string()));
@@ -205,7 +205,7 @@ pub(crate) fn trace(project: &Project, library: &Library, ranks: usize, args: &[
 
 /// What mpirun, both its front and its agent, runs of itself for jobs of that program, and for one without MPI.
 pub(crate) fn trace_mpirun(project: &Project, library: &Library) -> Result<Trace> {
-    let program = program(project, library)?;
+    let program = program(project, library, "hot")?;
     let folder = project.folder("counts/mpirun")?;
     for file in fs::read_dir(&folder)? {
         fs::remove_file(file?.path())?;
@@ -223,10 +223,10 @@ pub(crate) fn trace_mpirun(project: &Project, library: &Library) -> Result<Trace
     trace.checked()
 }
 
-/// Builds `tests/counts/hot.c`.
-fn program(project: &Project, library: &Library) -> Result<PathBuf> {
-    let program = project.folder("counts")?.join("hot");
-    let unit = Unit::program(program.clone(), project.file("tests/counts/hot.c"));
+/// Builds a program of `tests/counts`.
+pub(crate) fn program(project: &Project, library: &Library, name: &str) -> Result<PathBuf> {
+    let program = project.folder("counts")?.join(name);
+    let unit = Unit::program(program.clone(), project.file(&format!("tests/counts/{name}.c")));
     cc::build(library, &unit.flags(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"]))?;
     Ok(program)
 }

@@ -70,42 +70,44 @@ pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
         check(&mut tally, path, count(&program, &folder));
     }
     look_for_stalls(&mut tally, project, library);
-    check(&mut tally, &HOT, windows(&HOT, || hot::trace(project, library, 2, &[])));
-    check(&mut tally, &HOT_MPIRUN, windows(&HOT_MPIRUN, || hot::trace_mpirun(project, library)));
+    let windows = |count, trace: &dyn Fn() -> Result<Trace>| {
+        fewest([count], 5, || Ok([trace()?.windows()])).map(|[windows]| windows)
+    };
+    check(&mut tally, &HOT, windows(&HOT, &|| hot::trace(project, library, 2, &[])));
+    check(&mut tally, &HOT_MPIRUN, windows(&HOT_MPIRUN, &|| hot::trace_mpirun(project, library)));
     Ok(tally)
 }
 
-/// Looks up to three times: where the machine is busy ranks wait, and what they do then is not in the paths.
+/// Counts the loads that wait, and says where they are if there are too many.
 fn look_for_stalls(tally: &mut Tally, project: &Project, library: &Library) {
-    let (mut fewest, mut places) = ([u64::MAX; 2], String::new());
-    let bounds = [MESSAGES_WAIT.bound, COLLECTIVES_WAIT.bound];
-    for _ in 0..3 {
-        match stalls::find(project, library) {
-            Err(error) => return tally.check("loads that wait", Err(error)),
-            Ok(found) => {
-                fewest = [fewest[0].min(found.messages), fewest[1].min(found.collectives)];
-                places = found.places;
+    let (counts, mut places) = ([&MESSAGES_WAIT, &COLLECTIVES_WAIT], String::new());
+    let found = fewest(counts, 3, || {
+        let found = stalls::find(project, library)?;
+        places = found.places;
+        Ok([found.messages, found.collectives])
+    });
+    match found {
+        Err(error) => tally.check("loads that wait", Err(error)),
+        Ok(found) => {
+            counts.iter().zip(found).for_each(|(count, found)| check(tally, count, Ok(found)));
+            if found.iter().zip(counts).any(|(found, count)| *found > count.bound) {
+                tally.notes.push(format!("where, the last time:{places}"));
             }
-        }
-        if fewest.iter().zip(bounds).all(|(found, bound)| *found <= bound) {
-            break;
-        }
-    }
-    for (what, found) in [(&MESSAGES_WAIT, fewest[0]), (&COLLECTIVES_WAIT, fewest[1])] {
-        check(tally, what, Ok(found));
-        if found > what.bound {
-            tally.notes.push(format!("where, the last time:{places}"));
         }
     }
 }
 
-/// The windows of a job, the fewest of several if the first has too many: where the machine is busy ranks wait, and mpirun asks them
-/// what for, with code that a job does not run otherwise.
-fn windows(Count { bound, .. }: &Count, trace: impl Fn() -> Result<Trace>) -> Result<u64> {
-    let mut fewest = u64::MAX;
-    for _ in 0..5 {
-        fewest = fewest.min(trace()?.windows());
-        if fewest <= *bound {
+/// The fewest that several looks find, if the first finds too many: where the machine is busy ranks wait, and run code that they do not run otherwise, as
+/// does mpirun, which asks them what for.
+fn fewest<const N: usize>(
+    counts: [&Count; N],
+    looks: u32,
+    mut look: impl FnMut() -> Result<[u64; N]>,
+) -> Result<[u64; N]> {
+    let mut fewest = [u64::MAX; N];
+    for _ in 0..looks {
+        fewest.iter_mut().zip(look()?).for_each(|(least, found)| *least = found.min(*least));
+        if fewest.iter().zip(counts).all(|(least, count)| *least <= count.bound) {
             break;
         }
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cc::{self, Unit};
+use crate::hot;
 use crate::library::{Fabric, Library};
 use crate::process::Job;
 use crate::project::Project;
@@ -59,11 +59,8 @@ pub(super) struct Stalls {
 
 /// Runs the program with two ranks and looks at what they load.
 pub(super) fn find(project: &Project, library: &Library) -> Result<Stalls> {
-    let folder = project.folder("counts")?;
-    let program = folder.join("stalls");
-    let unit = Unit::program(program.clone(), project.file("tests/counts/stalls.c"));
-    cc::build(library, &unit.flags(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"]))?;
-    let trace = |rank: &str| folder.join(format!("stalls.{rank}"));
+    let program = hot::program(project, library, "stalls")?;
+    let trace = |rank: &str| program.with_file_name(format!("stalls.{rank}"));
     let job =
         library.mpirun(2, Path::new("valgrind"), Fabric::SHM)?.args(["--tool=lackey", "--trace-mem=yes"]);
     let job = job.arg(format!("--log-file={}", trace("%q{BANYAN_RANK}").display())).arg(&program);
