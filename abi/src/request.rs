@@ -82,6 +82,7 @@ mpi! {
             store_empty(status);
             return Ok(());
         }
+        // What was over before it had a request, as short messages are.
         let over = |entry: &Entry| entry.operation.over_status();
         if let Some(found) = INSTANCE.handles.requests.visit(|mut objects| objects.remove_if(handle.0, over))? {
             request.set(MPI_REQUEST_NULL)?;

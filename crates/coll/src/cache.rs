@@ -57,7 +57,8 @@ struct EpochState {
 impl EpochState {
     /// The sequence numbers of the next collective, or of the next part of one, which has that tag and so many phases, and where its chunks go.
     /// All ranks of a node that start their collectives in one order count alike.
-    // The allotment is made where it stays: a copy of what was just stored in parts waits until all earlier stores have left.
+    // The allotment is made where it stays: a copy of what was just stored in parts waits until all earlier stores have left. So it is not handed to
+    // `Cursor::new`, either, with which two such loads come back to a gatherv.
     #[inline(always)]
     fn take(&mut self, tag: u64, phases: u32, chunks: &Chunks) -> Cursor {
         let seqs = SeqWindow::new((self.rank, self.ranks), (self.seq, tag), self.floor);

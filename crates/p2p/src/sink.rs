@@ -199,6 +199,7 @@ impl P2p {
             return self.fill_device(id, source, tag, body);
         }
         let accepted = payload::unpack_by(past, &recv.data, 0, body);
+        // Made where it goes: what both arms share would be stored in parts, and copied from there.
         let completion = || request::received(source, tag, body.len() as u64, accepted as u64);
         match orphan {
             true => self.finish(id, completion()),

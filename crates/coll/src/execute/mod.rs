@@ -99,7 +99,7 @@ pub(crate) struct ExecutionState {
     pub(crate) phases: u32,
     /// Its sequence numbers, and how far it is along its compiled plan.
     pub(crate) cursor: Cursor,
-    /// If it goes by rounds, the sequence numbers of each of its [uses](crate::sections::SharedUse) of the shared buffers, and how
+    /// If it goes by rounds, the sequence numbers and the place of each of its [uses](crate::sections::SharedUse) of the shared buffers, and how
     /// that cuts the shared scratch; the cursor has those of the present one, and `cut` goes with them.
     pub(crate) windows: Vec<(Cursor, Cut)>,
     pub(crate) cut: Cut,
