@@ -19,7 +19,66 @@ const FRAMES: u32 = 8;
 /// Polls of a fabric by which all peers are reached, with [`LOOKS`] looks after each, before the receive is posted: some microseconds.
 const POLLS: u32 = 32;
 
+/// Sends after a look in vain, from which on looks are no fewer: one for 64 receives.
+const SENDS: u32 = 7;
+
+/// Whether a receive that nobody waits for yet looks for its message before it is posted. In a stream a look finds it, and the receive need not be
+/// posted. In an exchange, where the peer sends after its own receive is posted, too, a look comes too early and does harm: it takes
+/// the line that the peer is about to write. So each send after a look in vain has twice as many receives go without one, but for
+/// the first, until a message is there first.
+#[derive(Debug, Default)]
+pub(crate) struct EarlyLooks {
+    /// The last look was in vain, and nothing was sent since.
+    in_vain: bool,
+    sends: u32,
+    /// Receives that are still to go without a look.
+    skipped: u32,
+}
+
+impl EarlyLooks {
+    /// Whether this receive is to look.
+    #[inline(always)]
+    fn are_due(&mut self) -> bool {
+        let due = self.skipped == 0;
+        self.skipped = self.skipped.saturating_sub(1);
+        due
+    }
+
+    /// This process has sent something.
+    #[inline(always)]
+    pub(crate) fn sent(&mut self) {
+        if self.in_vain {
+            self.in_vain = false;
+            self.sends = (self.sends + 1).min(SENDS);
+            self.skipped = (1 << self.sends) / 2 - 1;
+        }
+    }
+
+    /// A message was there before its receive.
+    #[inline(always)]
+    pub(crate) fn message_was_first(&mut self) {
+        *self = Self::default();
+    }
+}
+
 impl Comm {
+    /// Takes the message of a receive that nobody waits for yet, if it is there and a look for it is due.
+    #[inline(always)]
+    pub(crate) fn early_look(
+        &self,
+        engine: &mut Engine,
+        data: &Data,
+        sender: Sender,
+        tag: Option<i32>,
+    ) -> Option<Outcome> {
+        if !engine.early_looks.are_due() {
+            return None;
+        }
+        let found = self.receive_bypass(engine, data, sender, tag, 1);
+        engine.early_looks.in_vain = found.is_none();
+        found
+    }
+
     /// Polls the ring of the peer for a while, if the engine has nothing else to do, and takes the message as it arrives,
     /// without posting the receive.
     #[inline(always)]
@@ -140,5 +199,37 @@ impl<F: FnMut(Peer, &Head, &[u8])> Sink for Waiting<'_, F> {
 
     fn unreached(&mut self, peer: Peer) {
         self.launcher.misses(peer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of so many receives look, if no message is there yet, and something is sent after each receive, or nothing.
+    fn looks_in_vain(early: &mut EarlyLooks, receives: u32, sends: bool) -> u32 {
+        let mut looks = 0;
+        for _ in 0..receives {
+            if early.are_due() {
+                early.in_vain = true;
+                looks += 1;
+            }
+            if sends {
+                early.sent();
+            }
+        }
+        looks
+    }
+
+    #[test]
+    fn looks_become_seldom_in_exchanges_only() {
+        let mut early = EarlyLooks::default();
+        assert_eq!(looks_in_vain(&mut early, 1000, false), 1000);
+        // After no receive, 1, 3, 7, 15 and 31 more without a look, and from then on after 63.
+        assert_eq!(looks_in_vain(&mut early, 2 + 2 + 4 + 8 + 16 + 32, true), 7);
+        assert_eq!(looks_in_vain(&mut early, 640, true), 10);
+        early.message_was_first();
+        assert_eq!(looks_in_vain(&mut early, 2, true), 2);
+        assert_eq!(looks_in_vain(&mut early, 1, true), 0);
     }
 }

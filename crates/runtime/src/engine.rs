@@ -10,6 +10,7 @@ use banyan_pmi::Client;
 use banyan_transport::{Class, Head, Outcome, Peer, Sink, Token};
 
 use crate::bsend::BufferedSends;
+use crate::bypass::EarlyLooks;
 use crate::launcher::Launcher;
 use crate::ports::{BLIND_SLEEP, LOOKS, Ports};
 use crate::running::{CollId, RunningColls};
@@ -33,6 +34,7 @@ pub(crate) struct Engine {
     pub(crate) bsends: BufferedSends,
     pub(crate) policy: Policy,
     pub(crate) fruitless_polls: FruitlessPolls,
+    pub(crate) early_looks: EarlyLooks,
     /// Where MPI_Waitany and MPI_Testany begin to look in their list, so that all requests get their turn.
     pub(crate) any_from: usize,
     /// A thread polls for all (MPI_THREAD_MULTIPLE); the others wait for word from it.
@@ -140,6 +142,7 @@ impl Engine {
             bsends: BufferedSends::default(),
             policy,
             fruitless_polls: FruitlessPolls::default(),
+            early_looks: EarlyLooks::default(),
             any_from: 0,
             has_poller: false,
             sleepers: Vec::new(),

@@ -62,7 +62,7 @@ impl Comm {
         let (dest, sender) = self.checked(send, recv)?;
         let mut engine = self.runtime().engine_lock.enter();
         Ok(match self.give(&mut engine, (send, dest), (recv, sender), mode)? {
-            None => self.start_recv(&mut engine, recv.0, sender, recv.2, 1).owned_by(self.runtime()),
+            None => self.start_recv(&mut engine, recv.0, sender, recv.2).owned_by(self.runtime()),
             Some(both) => Started::Pending(both),
         })
     }

@@ -122,7 +122,9 @@ impl Comm {
         mode: SendMode,
     ) -> Started<Posted> {
         let args = SendArgs { peer, ctx: self.context(), tag, src_rank: self.rank(), data, mode };
-        Started::sent(engine.p2p.send(&mut engine.ports, args), data.len())
+        let request = engine.p2p.send(&mut engine.ports, args);
+        engine.early_looks.sent();
+        Started::sent(request, data.len())
     }
 
     /// Waits for the end of a message.
@@ -175,7 +177,7 @@ impl Comm {
         }
     }
 
-    /// Starts a receive: takes the message if it arrives at the fabric within `spins` polls, and posts the receive otherwise.
+    /// Starts a receive: takes the message if it is found to be there, and posts the receive otherwise.
     #[inline(always)]
     pub(crate) fn start_recv(
         &self,
@@ -183,12 +185,15 @@ impl Comm {
         data: &Data,
         sender: Sender,
         tag: Option<i32>,
-        spins: u32,
     ) -> Started<Posted> {
-        match self.receive_bypass(engine, data, sender, tag, spins) {
+        let started = match self.early_look(engine, data, sender, tag) {
             Some(outcome) => Started::Done(outcome),
             None => self.post_recv(engine, data, sender, tag),
+        };
+        if let Started::Done(_) = started {
+            engine.early_looks.message_was_first();
         }
+        started
     }
 
     #[inline(never)]
@@ -230,7 +235,7 @@ impl Comm {
     pub fn irecv(&self, data: &Data, source: Source, tag: Option<i32>) -> Result<Started<Borrowed<'_>>> {
         let sender = self.sender(source)?;
         check_recv_tag(tag)?;
-        let started = self.start_recv(&mut self.runtime().engine_lock.enter(), data, sender, tag, 1);
+        let started = self.start_recv(&mut self.runtime().engine_lock.enter(), data, sender, tag);
         Ok(started.owned_by(self.runtime()))
     }
 
@@ -264,9 +269,7 @@ impl Comm {
                 self.start_send(engine, data, *peer, *tag, *mode)
             }
             PersistentMessage::Send { dest: None, .. } => Ok(Started::Done(Outcome::ok(Status::EMPTY))),
-            PersistentMessage::Recv { data, sender, tag } => {
-                Ok(self.start_recv(engine, data, *sender, *tag, 1))
-            }
+            PersistentMessage::Recv { data, sender, tag } => Ok(self.start_recv(engine, data, *sender, *tag)),
         }
     }
 
