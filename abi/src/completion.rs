@@ -1,14 +1,14 @@
 //! Calls on several requests (MPI 5.0, 3.7.5): completing, testing and starting those of an array.
 
 use crate::boundary::{On, SelfComm, mpi};
-use crate::buffers::{reserve, room};
+use crate::buffers::room;
 use crate::ffi::*;
 use crate::handles::Objects;
 use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
-use crate::request::{Entry, finish, runtime};
+use crate::request::{Entry, Look, finish, look, runtime};
 use crate::status::{store, store_empty};
-use banyan_runtime::{Class, Error, Operation, Outcome, Result, Runtime, Status, UnderWay, bail};
+use banyan_runtime::{Class, Error, Operation, Outcome, Result, Runtime, Settling, Status, UnderWay, bail};
 
 /// The requests of an array; null handles are left out.
 struct Many {
@@ -52,6 +52,10 @@ impl Many {
         Ok(Many { array, entries })
     }
 
+    fn operations(self) -> Vec<Operation> {
+        self.entries.into_iter().map(|listed| listed.entry.operation).collect()
+    }
+
     /// Those that are over, after one poll; they stay as they are. `None` if none is active.
     fn over(&self, runtime: &Runtime) -> Option<Vec<&Listed>> {
         let active = self.entries.iter().filter(|listed| listed.entry.operation.is_active());
@@ -74,28 +78,51 @@ impl Many {
         })
     }
 
-    /// Stores the status of a request that is over, and keeps the whole outcome if it failed.
+    /// Stores the status of a request that is over, and notes its error.
     #[inline]
-    fn note(&self, which: usize, outcome: Outcome, out: Statuses, failed: &mut Vec<(usize, Outcome)>) {
-        out.put(self.entries[which].at, &outcome);
-        if outcome.error.is_some() {
-            failed.push((which, outcome));
+    fn note(&self, which: usize, outcome: Outcome, out: Statuses, failures: &mut Failures) {
+        let Listed { at, entry, .. } = &self.entries[which];
+        out.put(*at, &outcome);
+        failures.note(*at, outcome, entry.comm);
+    }
+}
+
+/// The failures of a call that completes several requests.
+#[derive(Default)]
+struct Failures {
+    /// The first of the array: its place there, its error, and the communicator that this is reported on.
+    first: Option<(usize, Error, MPI_Comm)>,
+    count: usize,
+}
+
+impl Failures {
+    #[inline(always)]
+    fn note(&mut self, at: usize, outcome: Outcome, comm: MPI_Comm) {
+        if let Some(error) = outcome.error {
+            self.add(at, error, comm);
         }
     }
 
-    /// Ends a call that completed all requests.
-    fn all(&self, failed: &[(usize, Outcome)]) -> Result<()> {
-        self.release(&self.entries)?;
-        self.in_status(failed.iter().map(|(which, outcome)| (*which, outcome)))
+    #[cold]
+    fn add(&mut self, at: usize, error: Error, comm: MPI_Comm) {
+        self.count += 1;
+        if self.first.as_ref().is_none_or(|&(first, ..)| at < first) {
+            self.first = Some((at, error, comm));
+        }
     }
 
-    /// MPI_ERR_IN_STATUS if any of these failed, reported on the communicator of the first.
-    fn in_status<'a>(&self, outcomes: impl Iterator<Item = (usize, &'a Outcome)>) -> Result<()> {
-        let mut failed = outcomes.filter_map(|(which, outcome)| Some((which, outcome.error.as_ref()?)));
-        let Some((which, error)) = failed.next() else { return Ok(()) };
-        let more = failed.count();
-        let what = format!("request {} failed ({error}), and {more} more", self.entries[which].at);
-        Err(Error::new(Class::ERR_IN_STATUS, what)).on(self.entries[which].entry.comm)
+    /// MPI_ERR_IN_STATUS if any request failed.
+    #[inline(always)]
+    fn in_status(self) -> Result<()> {
+        match self.first {
+            None => Ok(()),
+            Some((at, error, comm)) => Self::report(at, &error, self.count - 1).on(comm),
+        }
+    }
+
+    #[cold]
+    fn report(at: usize, error: &Error, more: usize) -> Result<()> {
+        Err(Error::new(Class::ERR_IN_STATUS, format!("request {at} failed ({error}), and {more} more")))
     }
 }
 
@@ -167,44 +194,61 @@ impl Statuses {
     }
 }
 
-/// MPI_Waitall. All handles are checked first. Then the requests of operations that were over when they were made, as short
-/// sends are, are completed on the way. The others are waited for; their handles are good until they are over, for threads
-/// that complete or cancel them meanwhile.
+/// MPI_Waitall. All handles are checked first. Then the messages are completed as they come in the array, and at last what has a state of
+/// its own. Handles are good until what they name is over, for threads that complete or cancel it meanwhile.
 fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<()> {
     let len = length(count, array)?;
     let out = Statuses::new(statuses);
-    let mut many = Many { array, entries: Vec::new() };
-    INSTANCE.handles.requests.visit(|mut objects| -> Result<()> {
+    INSTANCE.handles.requests.visit(|objects| -> Result<()> {
         for at in 0..len {
             let handle = array.at(at)?;
             if handle != MPI_REQUEST_NULL {
                 objects.get(handle.0)?;
             }
         }
-        for at in 0..len {
+        Ok(())
+    })?;
+    let (mut at, mut any_stateful, mut failures) = (0, false, Failures::default());
+    let mut advance = |mut objects: Objects<'_, Entry>, mut settling: Settling<'_>| -> Result<bool> {
+        while at < len {
             let handle = array.at(at)?;
             if handle == MPI_REQUEST_NULL {
                 out.well(at, &Status::EMPTY);
-            } else if let Some(status) = objects.remove_if(handle.0, |entry| entry.operation.over_status())? {
-                array.put(at, MPI_REQUEST_NULL)?;
-                out.well(at, &status);
             } else {
-                if many.entries.is_empty() {
-                    reserve(&mut many.entries, len - at)?;
+                match look(&mut objects, handle, &mut settling)? {
+                    Look::UnderWay => return Ok(false),
+                    Look::Stateful => any_stateful = true,
+                    Look::Over(outcome, comm) => {
+                        array.put(at, MPI_REQUEST_NULL)?;
+                        out.put(at, &outcome);
+                        failures.note(at, outcome, comm);
+                    }
                 }
-                many.entries.push(Listed { at, handle, entry: objects.get(handle.0)?.clone() });
             }
+            at += 1;
         }
-        Ok(())
-    })?;
-    if many.entries.is_empty() {
-        return Ok(());
-    }
-    let mut failed = Vec::new();
+        Ok(true)
+    };
+    runtime()?.runtime().wait_until(
+        |settling| match INSTANCE.handles.requests.visit(|objects| advance(objects, settling)) {
+            Ok(false) => None,
+            Ok(true) => Some(Ok(())),
+            Err(error) => Some(Err(error)),
+        },
+        || Many::new(count, array).map(Many::operations).unwrap_or_default(),
+    )?;
+    if any_stateful { wait_stateful(count, array, out, failures) } else { failures.in_status() }
+}
+
+/// Waits for the requests that MPI_Waitall has not completed: those with a state of their own.
+#[cold]
+fn wait_stateful(count: c_int, array: Ptr<MPI_Request>, out: Statuses, mut failures: Failures) -> Result<()> {
+    let many = Many::new(count, array)?;
     runtime()?
         .runtime()
-        .wait_all(&many.entries, |which, outcome| many.note(which, outcome, out, &mut failed));
-    many.all(&failed)
+        .wait_all(&many.entries, |which, outcome| many.note(which, outcome, out, &mut failures));
+    many.release(&many.entries)?;
+    failures.in_status()
 }
 
 /// MPI_Waitsome and MPI_Testsome.
@@ -224,12 +268,15 @@ fn some(
     };
     outcount.set(found.len() as c_int)?;
     let out = Statuses::new(statuses);
-    for (at, (which, outcome)) in found.iter().enumerate() {
-        indices.put(at, many.entries[*which].at as c_int)?;
-        out.put(at, outcome);
-        many.release(&many.entries[*which..][..1])?;
+    let mut failures = Failures::default();
+    for (nth, (which, outcome)) in found.into_iter().enumerate() {
+        let Listed { at, entry, .. } = &many.entries[which];
+        indices.put(nth, *at as c_int)?;
+        out.put(nth, &outcome);
+        failures.note(*at, outcome, entry.comm);
+        many.release(&many.entries[which..][..1])?;
     }
-    many.in_status(found.iter().map(|(which, outcome)| (*which, outcome)))
+    failures.in_status()
 }
 
 /// Ends MPI_Waitany and MPI_Testany: `found` is the request that is over.
@@ -252,8 +299,8 @@ mpi! {
 
     fn MPI_Testall(count, array_of_requests, flag, array_of_statuses) on SelfComm {
         let many = Many::new(count, array_of_requests)?;
-        let (out, mut failed) = (Statuses::new(array_of_statuses), Vec::new());
-        let note = |which, outcome| many.note(which, outcome, out, &mut failed);
+        let (out, mut failures) = (Statuses::new(array_of_statuses), Failures::default());
+        let note = |which, outcome| many.note(which, outcome, out, &mut failures);
         let over = many.entries.is_empty() || runtime()?.runtime().test_all(&many.entries, note);
         flag.set(over.into())?;
         if !over {
@@ -264,7 +311,8 @@ mpi! {
                 out.well(at, &Status::EMPTY);
             }
         }
-        many.all(&failed)
+        many.release(&many.entries)?;
+        failures.in_status()
     }
 
     fn MPI_Waitany(count, array_of_requests, indx, status) on SelfComm {

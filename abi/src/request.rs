@@ -3,10 +3,11 @@
 use crate::boundary::{On, SelfComm, mpi};
 use crate::comm::{Found, lookup as lookup_comm};
 use crate::ffi::*;
+use crate::handles::Objects;
 use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
 use crate::status::{store, store_empty};
-use banyan_runtime::{Borrowed, Operation, Outcome, Result, Started, bail};
+use banyan_runtime::{Borrowed, Operation, Outcome, Result, Settled, Settling, Started, bail};
 
 /// A request, and the communicator that its errors are reported on.
 #[derive(Clone)]
@@ -27,9 +28,17 @@ pub(crate) fn give_started(to: Ptr<MPI_Request>, started: Started<Borrowed<'_>>,
     match started {
         Started::Done(Outcome { status, error: None }) => give(to, Operation::done(status), on.handle()),
         Started::Done(failed) => give(to, Operation::over(on.runtime(), failed), on.handle()),
-        Started::Pending(mut request) => {
-            let entry = || Entry { operation: request.take_operation(), comm: on.handle() };
-            to.set(MPI_Request(INSTANCE.handles.requests.insert_with(entry)?))
+        Started::Pending(request) => {
+            // Not lent to what may drop it: it then has no place in memory, from which the entry would be copied.
+            let operation = request.into_operation();
+            let entry = || Entry { operation: operation.clone(), comm: on.handle() };
+            match INSTANCE.handles.requests.insert_with(entry) {
+                Ok(number) => to.set(MPI_Request(number)),
+                Err(error) => {
+                    drop(operation.held_by(on.runtime()));
+                    Err(error)
+                }
+            }
         }
     }
 }
@@ -55,6 +64,51 @@ fn active(request: MPI_Request) -> Result<Entry> {
         MPI_REQUEST_NULL => bail!(ERR_REQUEST, "the request is MPI_REQUEST_NULL"),
         MPI_Request(number) => INSTANCE.handles.requests.lookup(number),
     }
+}
+
+/// What a look at a request finds.
+pub(crate) enum Look {
+    /// It was a message, and over: the handle is gone.
+    Over(Outcome, MPI_Comm),
+    /// It is a message that is under way.
+    UnderWay,
+    /// It has a state of its own, and is completed by itself.
+    Stateful,
+}
+
+/// Completes a request if it is a message that is over. It is not copied for that, as most requests of short messages are over.
+#[inline(always)]
+pub(crate) fn look(
+    objects: &mut Objects<'_, Entry>,
+    handle: MPI_Request,
+    settling: &mut Settling<'_>,
+) -> Result<Look> {
+    let mut other = Look::UnderWay;
+    let over = objects.remove_if(handle.0, |entry| match settling.settle(&entry.operation) {
+        Settled::Over(outcome) => Some(Look::Over(outcome, entry.comm)),
+        Settled::UnderWay => None,
+        Settled::Stateful => {
+            other = Look::Stateful;
+            None
+        }
+    })?;
+    Ok(over.unwrap_or(other))
+}
+
+/// Waits for a request, unless it has a state of its own.
+#[inline(always)]
+fn wait_for_message(handle: MPI_Request) -> Result<Look> {
+    runtime()?.runtime().wait_until(
+        |mut settling| match INSTANCE
+            .handles
+            .requests
+            .visit(|mut objects| look(&mut objects, handle, &mut settling))
+        {
+            Ok(Look::UnderWay) => None,
+            found => Some(found),
+        },
+        || active(handle).map(|entry| entry.operation).into_iter().collect(),
+    )
 }
 
 /// Frees a completed request unless it is persistent.
@@ -88,6 +142,10 @@ mpi! {
             request.set(MPI_REQUEST_NULL)?;
             store(status, &found);
             return Ok(());
+        }
+        if let Look::Over(outcome, comm) = wait_for_message(handle)? {
+            request.set(MPI_REQUEST_NULL)?;
+            return finish(outcome, comm, status);
         }
         let entry = active(handle)?;
         let outcome = entry.operation.wait(runtime()?.runtime());

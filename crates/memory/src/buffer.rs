@@ -33,7 +33,6 @@ impl MemoryKind {
 ///
 /// Offsets may be negative: an MPI datatype may reach below the address that the user passes.
 /// With an owner ([`HeapBuffer`], or a device) the memory lives as long as the buffer does.
-#[derive(Clone)]
 pub struct Buffer {
     origin: *mut u8,
     /// The first of both bounds in host memory, the second one in a device's: so the check of bounds that each access of the
@@ -42,6 +41,17 @@ pub struct Buffer {
     /// The other bound.
     other: isize,
     owner: Option<Arc<Owner>>,
+}
+
+impl Clone for Buffer {
+    #[inline]
+    fn clone(&self) -> Self {
+        // SAFETY: the references are good. Each bound is loaded by itself, which the compiler would not do otherwise: a load of both waits, where
+        // they were just stored one by one, until all earlier stores have left the core, such as those to the line of the message before.
+        let (one, other) =
+            unsafe { (std::ptr::read_volatile(&self.one), std::ptr::read_volatile(&self.other)) };
+        Self { origin: self.origin, one, other, owner: self.owner.clone() }
+    }
 }
 
 /// Who the memory belongs to, if it is not a user's on the host.

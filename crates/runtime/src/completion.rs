@@ -35,6 +35,18 @@ impl Runtime {
         }
     }
 
+    /// Waits until `look` gives something: it is called first, and again after each poll. It must not call MPI. `left` are the requests that are
+    /// waited for.
+    #[inline(always)]
+    pub fn wait_until<T>(
+        &self,
+        mut look: impl FnMut(Settling<'_>) -> Option<T>,
+        left: impl Fn() -> Vec<Operation>,
+    ) -> T {
+        let what = |engine: &Engine| items(&left(), engine);
+        self.wait_for(self.engine_lock.enter(), |engine| look(Settling(engine)), &what)
+    }
+
     /// Does what [`Runtime::wait_all`] does if all requests are over; otherwise nothing changes (MPI_Testall). Gives whether
     /// they are.
     pub fn test_all(&self, requests: &[impl AsRef<Operation>], each: impl FnMut(usize, Outcome)) -> bool {
@@ -118,6 +130,34 @@ impl Runtime {
         };
         let completed = |(at, outcome): (usize, Outcome)| (at, requests[at].as_ref().completed(outcome));
         Some(found.into_iter().map(completed).collect())
+    }
+}
+
+/// Completes messages, inside the engine lock.
+pub struct Settling<'a>(&'a mut Engine);
+
+/// What a look at a request finds.
+pub enum Settled {
+    /// It is a message, and over: this is its outcome, and the request is of no more use.
+    Over(Outcome),
+    /// It is a message that is under way.
+    UnderWay,
+    /// It has a state of its own, and is completed by itself.
+    Stateful,
+}
+
+impl Settling<'_> {
+    /// Takes the outcome of a message, if it is over.
+    #[inline(always)]
+    pub fn settle(&mut self, request: &Operation) -> Settled {
+        match &request.0 {
+            Form::Over(status) => Settled::Over(Outcome::ok(*status)),
+            Form::Message(posted) => match posted.settled(self.0) {
+                Some(outcome) => Settled::Over(outcome),
+                None => Settled::UnderWay,
+            },
+            Form::Stateful(_) => Settled::Stateful,
+        }
     }
 }
 

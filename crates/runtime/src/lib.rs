@@ -60,7 +60,7 @@ pub use bsend::{Attached, Attachment, BSEND_OVERHEAD};
 pub use cart::{Cart, dims_create};
 pub use collective::{Argument, Root, UserMemory, check_op};
 pub use comm::Comm;
-pub use completion::UnderWay;
+pub use completion::{Settled, Settling, UnderWay};
 pub use creation::SplitType;
 pub use enqueue::Enqueuer;
 pub use errcode::{ErrorCodes, MAX_ERROR_STRING, error_codes};

@@ -167,13 +167,13 @@ impl<'a> Request<&'a Arc<Runtime>> {
     }
 
     /// A request that holds the runtime.
-    pub fn hold(mut self) -> Request {
-        Request { rt: self.rt.clone(), operation: self.take_operation() }
+    pub fn hold(self) -> Request {
+        Request { rt: self.rt.clone(), operation: self.into_operation() }
     }
 
     /// The operation without an owner, for a caller that answers for its memory until it is over: the user of a handle does.
     #[inline(always)]
-    pub fn take_operation(&mut self) -> Operation {
+    pub fn into_operation(mut self) -> Operation {
         std::mem::replace(&mut self.operation, Operation::done(Status::EMPTY))
     }
 }
