@@ -152,10 +152,7 @@ impl Settling<'_> {
     pub fn settle(&mut self, request: &Operation) -> Settled {
         match &request.0 {
             Form::Over(status) => Settled::Over(Outcome::ok(*status)),
-            Form::Message(posted) => match posted.settled(self.0) {
-                Some(outcome) => Settled::Over(outcome),
-                None => Settled::UnderWay,
-            },
+            Form::Message(posted) => posted.settled(self.0).map_or(Settled::UnderWay, Settled::Over),
             Form::Stateful(_) => Settled::Stateful,
         }
     }
