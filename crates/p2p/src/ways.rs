@@ -106,6 +106,8 @@ const MOST_TRIES: usize = 5;
 /// Bytes of a class and traffic that have to go through a ring before it is compared: its pages come into being when they are first used,
 /// which takes several times as long as the copies. No ring is longer. Shorter messages, and those to and fro, may have used little of it.
 const WARM_BYTES: u64 = 4 << 20;
+/// The same where one message is under way at a time, and a part of the ring does for all.
+const WARM_BYTES_ALONE: u64 = 1 << 20;
 /// Bytes of the memory that a window's messages touch, as far as looks wait for it.
 const WINDOW_BYTES: u64 = 16 << 20;
 
@@ -344,7 +346,8 @@ impl Ways {
         cell.used = true;
         cell.by_ring += if by.in_frames() { len * u64::from(arrived.stands_for()) } else { 0 };
         // A ring gets warm before its times count, and before others are compared with it.
-        if !by.in_frames() || cell.by_ring > WARM_BYTES {
+        let warm = if traffic == Traffic::OneWay { WARM_BYTES_ALONE } else { WARM_BYTES };
+        if !by.in_frames() || cell.by_ring > warm {
             cell.over(arrived, self.possible, pace(at, traffic, window).patience);
         }
         let wanted = cell.wanted();

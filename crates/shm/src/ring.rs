@@ -3,8 +3,8 @@
 //! A frame takes one *element*, a cache line: a word, the head and up to [`INLINE`] bytes of body. The sender
 //! fills the line and stores the word last (Release); the receiver sees the word that it expects next (Acquire)
 //! and reads the rest. The word counts frames, so an element need not be cleared: the receiver never writes
-//! there, and a small message moves one line from core to core. Larger bodies lie in the *data ring*; both
-//! sides compute from the length where. Or they lie in a block that the sender hands over with the frame (`swap.rs`).
+//! there, and a small message moves one line from core to core. Larger bodies lie in the *data ring*, of which a [`Span`]
+//! is in use; both sides compute from the length where. Or they lie in a block that the sender hands over with the frame (`swap.rs`).
 //! The receiver acknowledges what it has consumed lazily, on a line of its own.
 //!
 //! The algorithm is generic over [`RingMemory`], so that loom checks the very code that runs.
@@ -43,6 +43,8 @@ pub(crate) struct ReceiverLine {
     pub(crate) data_acked: AtomicU64,
     /// The swap blocks that the receiver holds, left here for its next instance: see [`crate::swap`].
     pub(crate) blocks: AtomicU32,
+    /// The span of the data ring, left here for the receiver's next instance: see [`Span`].
+    pub(crate) span: AtomicU64,
 }
 
 /// The cache line that the sender writes, and what it reads with each frame: that must not share a line with what the
@@ -60,6 +62,9 @@ pub(crate) struct SenderLine {
     pub(crate) hot: AtomicU32,
     /// The swap blocks that the sender does not hold, left here for its next instance: see [`crate::swap`].
     pub(crate) blocks: AtomicU32,
+    /// The span of the data ring, and from which position on it holds, left here for the sender's next instance: see [`Span`].
+    pub(crate) span: AtomicU64,
+    pub(crate) since: AtomicU64,
 }
 
 /// The memory of a ring. Elements and data are touched only by the side whose turn it is.
@@ -68,6 +73,8 @@ pub(crate) trait RingMemory {
     fn elements(&self) -> u32;
     /// Bytes of the data ring, a power of two and a multiple of [`LINE`].
     fn data_bytes(&self) -> u64;
+    /// Bytes of it that are in use at first, likewise.
+    fn first_span(&self) -> u64;
     /// The shared control lines.
     fn control(&self) -> &Control;
     /// The word of an element.
@@ -102,22 +109,87 @@ pub(crate) const fn max_body(data_bytes: u64) -> usize {
     (data_bytes / 4) as usize
 }
 
-/// Where a body of `len` bytes goes if the data ring is at `cursor`: (start, end). It never goes across the ring's end.
-fn data_range(cursor: u64, len: usize, data_bytes: u64) -> (u64, u64) {
-    let need = len.next_multiple_of(LINE) as u64;
-    let left = data_bytes - (cursor & (data_bytes - 1));
-    let start = if need > left { cursor + left } else { cursor };
-    (start, start + need)
+/// The part of a data ring that is in use, from its start on. Pages come into being when they are first used, which takes several times as long as
+/// to copy a page, so that a ring begins with a short span. A sender that finds no room doubles it, and so does one that has gone around it
+/// [`LAPS`] times: its next body lies at the start of the half that was never used, and says so in its word. Bodies that were sent before lie
+/// in the other half until they are read.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    /// A power of two and a multiple of [`LINE`].
+    bytes: u64,
 }
 
-/// The word of frame number `number` (counted from 0), with its body length and, if the body is in a swap block, which.
-fn word(number: u64, len: usize, block: Option<u8>) -> u64 {
-    let block = block.map_or(0, |block| u64::from(block) + 1);
-    u64::from((number as u32).wrapping_add(1)) | (len as u64) << 32 | block << BLOCK_SHIFT
+impl Span {
+    /// What an earlier instance has left, if there was one.
+    fn new(memory: &impl RingMemory, left: u64) -> Self {
+        let [first, all] = [memory.first_span(), memory.data_bytes()];
+        Self { bytes: if left.is_power_of_two() { left.clamp(first, all) } else { first } }
+    }
+
+    /// Where a body of `len` bytes goes if the ring is at `cursor`: (start, end). It never goes across the end of the span.
+    fn range(self, cursor: u64, len: usize) -> (u64, u64) {
+        let need = len.next_multiple_of(LINE) as u64;
+        let left = self.bytes - self.offset(cursor);
+        let start = if need > left { cursor + left } else { cursor };
+        (start, start + need)
+    }
+
+    /// Where in the ring a position is.
+    fn offset(self, position: u64) -> u64 {
+        position & (self.bytes - 1)
+    }
+
+    /// Doubles it; the first position from `cursor` on that is at the start of the new half.
+    fn double(&mut self, cursor: u64) -> u64 {
+        let half = self.bytes;
+        self.bytes *= 2;
+        cursor + self.offset(half.wrapping_sub(cursor))
+    }
 }
 
-/// Where a word says which swap block the body is in; body lengths have the bits below.
-const BLOCK_SHIFT: u32 = 56;
+/// Where the body of a frame is that does not fit into its element.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// At the position of the data ring, or there is no body.
+    Ring,
+    /// There, where the span of the ring is this power of two of bytes from now on.
+    Widened(u8),
+    /// In this swap block.
+    Block(u8),
+}
+
+impl Place {
+    /// What words have in their bits from [`PLACE_SHIFT`] on.
+    const WIDENED: u8 = 128;
+
+    fn code(self) -> u8 {
+        match self {
+            Place::Ring => 0,
+            Place::Block(block) => 1 + block,
+            Place::Widened(exponent) => Self::WIDENED | exponent,
+        }
+    }
+
+    fn of(code: u8) -> Self {
+        match code {
+            0 => Place::Ring,
+            Self::WIDENED.. => Place::Widened(code - Self::WIDENED),
+            _ => Place::Block(code - 1),
+        }
+    }
+}
+
+/// The word of frame number `number` (counted from 0), with its body length, and where the body is.
+fn word(number: u64, len: usize, place: Place) -> u64 {
+    u64::from((number as u32).wrapping_add(1)) | (len as u64) << 32 | u64::from(place.code()) << PLACE_SHIFT
+}
+
+/// Where a word says where the body is; body lengths have the bits below.
+const PLACE_SHIFT: u32 = 56;
+
+/// So often a sender goes around the same span: a longer one is quicker where it does not fit into the caches of the cores (`layout.rs`), and the
+/// pages of its new half then add little to the time of what has come through the other one.
+const LAPS: u64 = 8;
 
 /// The sending side.
 #[derive(Debug)]
@@ -137,19 +209,32 @@ pub(crate) struct Producer<M> {
     data: u64,
     /// What `data` may grow to before the receiver's line must be read again.
     data_limit: u64,
+    span: Span,
+    /// The position from which on it holds: the start of the half that was new then.
+    since: u64,
 }
 
 impl<M: RingMemory> Producer<M> {
     /// The sender's side of the ring in `memory`; frames start at element `start` (which only spreads rings over cache sets).
     pub(crate) fn new(memory: M, start: u32) -> Self {
-        let (sent, data) = {
+        let (sent, data, span, since) = {
             let line = &memory.control().sender;
-            (line.sent.load(Ordering::Relaxed), line.data.load(Ordering::Relaxed))
+            let [sent, data, span, since] =
+                [&line.sent, &line.data, &line.span, &line.since].map(|word| word.load(Ordering::Relaxed));
+            (sent, data, Span::new(&memory, span), since)
         };
-        let element = element_of(sent, start, memory.elements());
-        let (starved, wake_requested) = (false, false);
-        let mut ring =
-            Self { memory, sent, limit: sent, element, starved, wake_requested, data, data_limit: data };
+        let mut ring = Self {
+            element: element_of(sent, start, memory.elements()),
+            memory,
+            sent,
+            limit: sent,
+            starved: false,
+            wake_requested: false,
+            data,
+            data_limit: data,
+            span,
+            since,
+        };
         ring.refresh();
         ring
     }
@@ -169,7 +254,7 @@ impl<M: RingMemory> Producer<M> {
                 copy_short(body, to.add(HEAD));
             });
         }
-        self.publish(body.len(), None);
+        self.publish(body.len(), Place::Ring);
         true
     }
 
@@ -199,30 +284,29 @@ impl<M: RingMemory> Producer<M> {
                 self.memory
                     .fill_element(self.element, |to| std::ptr::copy_nonoverlapping(head.as_ptr(), to, HEAD));
             }
-            self.publish(len, Some(block));
+            self.publish(len, Place::Block(block));
             return true;
         }
         assert!(len <= max_body(self.memory.data_bytes()), "{len} bytes are too many for one frame");
-        let (start, end) = data_range(self.data, len, self.memory.data_bytes());
-        if (self.sent == self.limit || end > self.data_limit) && !self.has_room(end) {
-            return false;
-        }
-        let at = start & (self.memory.data_bytes() - 1);
-        // SAFETY: `data_range` keeps the range inside; `end <= data_limit` says that the receiver is done with it.
+        let Some((start, end)) = self.room(len) else { return false };
+        // SAFETY: `Span::range` keeps the range inside; `end <= data_limit` says that the receiver is done with it.
         unsafe {
-            self.memory.fill_data(at, len, |to| fill(std::slice::from_raw_parts_mut(to, len)));
+            self.memory
+                .fill_data(self.span.offset(start), len, |to| fill(std::slice::from_raw_parts_mut(to, len)));
             self.memory
                 .fill_element(self.element, |to| std::ptr::copy_nonoverlapping(head.as_ptr(), to, HEAD));
         }
+        // The first body of a new half is at its start.
+        let widened = self.data == self.since && self.since > 0;
         self.data = end;
-        self.publish(len, None);
+        self.publish(len, if widened { Place::Widened(self.span.bytes.ilog2() as u8) } else { Place::Ring });
         true
     }
 
     #[inline(always)]
-    fn publish(&mut self, len: usize, block: Option<u8>) {
+    fn publish(&mut self, len: usize, place: Place) {
         // Release: a receiver that sees the word (Acquire in `Consumer::ready`) sees head and body.
-        self.memory.word(self.element).store(word(self.sent, len, block), Ordering::Release);
+        self.memory.word(self.element).store(word(self.sent, len, place), Ordering::Release);
         self.sent += 1;
         self.element += 1;
         if self.element == self.memory.elements() {
@@ -237,31 +321,59 @@ impl<M: RingMemory> Producer<M> {
 
     #[cold]
     fn has_element(&mut self) -> bool {
-        self.has_room(self.data)
-    }
-
-    #[cold]
-    fn has_room(&mut self, end: u64) -> bool {
         self.refresh();
-        self.starved = !(self.sent < self.limit && end <= self.data_limit);
+        self.starved = self.sent == self.limit;
         !self.starved
     }
 
+    /// Where a body of `len` bytes goes if sent now, as positions in the data ring; `None`: there is no room.
+    #[inline]
+    fn room(&mut self, len: usize) -> Option<(u64, u64)> {
+        let place = self.span.range(self.data, len);
+        if self.sent == self.limit || place.1 > self.data_limit { self.make_room(len) } else { Some(place) }
+    }
+
+    #[cold]
+    fn make_room(&mut self, len: usize) -> Option<(u64, u64)> {
+        self.refresh();
+        loop {
+            let place = self.span.range(self.data, len);
+            let fits = place.1 <= self.data_limit;
+            let wider = self.span.bytes < self.memory.data_bytes();
+            self.starved = self.sent == self.limit || !(fits || wider);
+            if self.starved {
+                return None;
+            }
+            if fits && !(wider && self.data - self.since >= LAPS * self.span.bytes) {
+                return Some(place);
+            }
+            self.data = self.span.double(self.data);
+            self.since = self.data;
+            self.data_limit = self.data + self.span.bytes / 2;
+        }
+    }
+
     fn refresh(&mut self) {
+        (self.limit, self.data_limit) = self.limits();
+    }
+
+    /// What `sent` and `data` may grow to.
+    fn limits(&self) -> (u64, u64) {
         let line = &self.memory.control().receiver;
         // Acquire, with the Release in `Consumer::ack`: the receiver has read what the sender may overwrite now.
-        self.limit = line.acked.load(Ordering::Acquire).wrapping_add(u64::from(self.memory.elements()));
-        self.data_limit = line.data_acked.load(Ordering::Acquire).wrapping_add(self.memory.data_bytes());
+        let (acked, data) = (line.acked.load(Ordering::Acquire), line.data_acked.load(Ordering::Acquire));
+        // What was sent before the span was doubled lies in the half that was in use then.
+        let data = if data < self.since {
+            self.since + self.span.bytes / 2
+        } else {
+            data.wrapping_add(self.span.bytes)
+        };
+        (acked.wrapping_add(u64::from(self.memory.elements())), data)
     }
 
     /// True if the last send was refused, and the receiver has acknowledged something since.
     pub(crate) fn has_news(&self) -> bool {
-        let line = &self.memory.control().receiver;
-        self.starved
-            && (line.acked.load(Ordering::Acquire).wrapping_add(u64::from(self.memory.elements()))
-                != self.limit
-                || line.data_acked.load(Ordering::Acquire).wrapping_add(self.memory.data_bytes())
-                    != self.data_limit)
+        self.starved && self.limits() != (self.limit, self.data_limit)
     }
 
     /// True if the last send was refused.
@@ -282,10 +394,10 @@ impl<M: RingMemory> Producer<M> {
         self.memory.control().sender.hot.load(Ordering::Relaxed) == 1
     }
 
-    /// The offset in the data ring at which a body of `len` bytes would end if sent now.
-    pub(crate) fn data_end(&self, len: usize) -> u64 {
-        let (start, _) = data_range(self.data, len, self.memory.data_bytes());
-        (start & (self.memory.data_bytes() - 1)) + len as u64
+    /// The offset in the data ring at which a body of `len` bytes ends if sent now; `None`: there is no room.
+    pub(crate) fn data_end(&mut self, len: usize) -> Option<u64> {
+        let (start, _) = self.room(len)?;
+        Some(self.span.offset(start) + len as u64)
     }
 
     /// Leaves the positions in the shared line for a later `Producer` of the same ring.
@@ -293,6 +405,8 @@ impl<M: RingMemory> Producer<M> {
         let line = &self.memory.control().sender;
         line.sent.store(self.sent, Ordering::Relaxed);
         line.data.store(self.data, Ordering::Relaxed);
+        line.span.store(self.span.bytes, Ordering::Relaxed);
+        line.since.store(self.since, Ordering::Relaxed);
     }
 }
 
@@ -314,17 +428,20 @@ pub(crate) struct Consumer<M> {
     data: u64,
     /// Position in the data ring, as far as acknowledged.
     data_acked: u64,
+    span: Span,
 }
 
 impl<M: RingMemory> Consumer<M> {
     /// The receiver's side of the ring in `memory`; `start` is what the producer got.
     pub(crate) fn new(memory: M, start: u32) -> Self {
-        let (consumed, data) = {
+        let (consumed, data, span) = {
             let line = &memory.control().receiver;
-            (line.acked.load(Ordering::Relaxed), line.data_acked.load(Ordering::Relaxed))
+            let [consumed, data, span] =
+                [&line.acked, &line.data_acked, &line.span].map(|word| word.load(Ordering::Relaxed));
+            (consumed, data, Span::new(&memory, span))
         };
         let element = element_of(consumed, start, memory.elements());
-        Self { memory, consumed, acked: consumed, element, data, data_acked: data }
+        Self { memory, consumed, acked: consumed, element, data, data_acked: data, span }
     }
 
     /// True if a frame is there.
@@ -383,24 +500,32 @@ impl<M: RingMemory> Consumer<M> {
         f: &mut impl FnMut(&[u8; HEAD], &[u8]),
         swap: &mut Swap<B>,
     ) -> Result<(), Corrupt> {
-        if let Some(block) = (len >> (BLOCK_SHIFT - 32)).checked_sub(1) {
-            let len = len & ((1 << (BLOCK_SHIFT - 32)) - 1);
-            // SAFETY: as in `consume_short` for the element; `take` lends so many bytes to read.
-            let taken = unsafe {
-                self.memory.read_element(self.element, |head| {
-                    swap.take(block as u8, len, |body| {
-                        f(&*head.cast::<[u8; HEAD]>(), std::slice::from_raw_parts(body, len));
+        let place = Place::of((len >> (PLACE_SHIFT - 32)) as u8);
+        let len = len & ((1 << (PLACE_SHIFT - 32)) - 1);
+        match place {
+            Place::Ring => {}
+            Place::Widened(exponent) => self.widen(exponent)?,
+            Place::Block(block) => {
+                // SAFETY: as in `consume_short` for the element; `take` lends so many bytes to read.
+                let taken = unsafe {
+                    self.memory.read_element(self.element, |head| {
+                        swap.take(block, len, |body| {
+                            f(&*head.cast::<[u8; HEAD]>(), std::slice::from_raw_parts(body, len));
+                        })
                     })
-                })
-            };
-            return if taken { Ok(()) } else { Err(Corrupt) };
+                };
+                return if taken { Ok(()) } else { Err(Corrupt) };
+            }
         }
         if len > max_body(self.memory.data_bytes()) {
             return Err(Corrupt);
         }
-        let (start, end) = data_range(self.data, len, self.memory.data_bytes());
-        let at = start & (self.memory.data_bytes() - 1);
-        // SAFETY: as in `consume_short`; `data_range` keeps the range inside, `len` is checked.
+        let (start, end) = self.span.range(self.data, len);
+        let at = self.span.offset(start);
+        if at + len as u64 > self.span.bytes {
+            return Err(Corrupt);
+        }
+        // SAFETY: as in `consume_short`; the range is inside the span, and that inside the ring.
         unsafe {
             self.memory.read_element(self.element, |head| {
                 self.memory.read_data(at, len, |body| {
@@ -412,12 +537,26 @@ impl<M: RingMemory> Consumer<M> {
         Ok(())
     }
 
-    /// Acknowledges all frames consumed once they are a quarter of the ring; true if the sender sleeps and has to be woken.
+    /// The sender has doubled the span, once or more often, until it was this power of two of bytes.
+    #[cold]
+    fn widen(&mut self, exponent: u8) -> Result<(), Corrupt> {
+        let bytes = 1_u64.checked_shl(exponent.into()).ok_or(Corrupt)?;
+        if bytes <= self.span.bytes || bytes > self.memory.data_bytes() {
+            return Err(Corrupt);
+        }
+        while self.span.bytes < bytes {
+            self.data = self.span.double(self.data);
+        }
+        self.memory.control().receiver.span.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Acknowledges all frames consumed once they are a quarter of the ring, as far as it is in use; true if the sender sleeps and has to be woken.
     /// `fences` as for [`light_barrier`].
     #[inline]
     pub(crate) fn ack_some(&mut self, fences: bool) -> bool {
         let enough = self.consumed - self.acked >= u64::from(self.memory.elements() / 4).max(1)
-            || self.data - self.data_acked >= self.memory.data_bytes() / 4;
+            || self.data - self.data_acked >= self.span.bytes / 4;
         enough && self.ack(fences)
     }
 

@@ -27,9 +27,10 @@ unsafe impl Send for TestRing {}
 fn ring(elements: u32, sent: u64) -> Arc<TestRing> {
     let word = AtomicU64::new;
     let flag = AtomicU32::new;
-    let receiver = ReceiverLine { acked: word(sent), data_acked: word(0), blocks: flag(0) };
+    let receiver = ReceiverLine { acked: word(sent), data_acked: word(0), blocks: flag(0), span: word(0) };
     let (wake_requested, hot, blocks) = (flag(0), flag(1), flag(0));
-    let sender = SenderLine { wake_requested, sent: word(sent), data: word(0), hot, blocks };
+    let (data, span, since) = (word(0), word(0), word(0));
+    let sender = SenderLine { wake_requested, sent: word(sent), data, hot, blocks, span, since };
     Arc::new(TestRing {
         control: Control { receiver, sender },
         words: (0..elements).map(|_| word(0)).collect(),
@@ -58,6 +59,9 @@ impl RingMemory for Arc<TestRing> {
     }
     fn data_bytes(&self) -> u64 {
         DATA
+    }
+    fn first_span(&self) -> u64 {
+        DATA / 4
     }
     fn control(&self) -> &Control {
         &self.control
@@ -189,9 +193,12 @@ mod alone {
             assert_eq!(consumed, Err(Corrupt), "{word:x}");
         };
         refused(1 | 65 << 32, 0);
-        let in_block = |block: u64, len: u64| 1 | len << 32 | (block + 1) << BLOCK_SHIFT;
+        let in_block = |block: u64, len: u64| 1 | len << 32 | (block + 1) << PLACE_SHIFT;
         refused(in_block(3, 64), 0);
-        refused(in_block(254, 64), 0);
+        refused(in_block(126, 64), 0);
+        // Not wider, wider than the ring, and than any.
+        let widened = |exponent: u64| 1 | 64 << 32 | (128 | exponent) << PLACE_SHIFT;
+        [6, 9, 127].into_iter().for_each(|exponent| refused(widened(exponent), 0));
         refused(in_block(0, BLOCK as u64 + 1), 0);
         // The receiver itself holds it.
         refused(in_block(0, 64), 1);
@@ -199,6 +206,84 @@ mod alone {
         let consumed =
             Consumer::new(ring, 0).consume(&mut |_, _| panic!("no frame"), &mut TestSwap::default());
         assert_eq!(consumed, Err(Corrupt), "no blocks are known");
+    }
+
+    #[test]
+    fn the_data_ring_is_used_as_far_as_it_is_needed() {
+        let ring = ring(8, 0);
+        let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
+        for n in 0..LAPS as u8 - 1 {
+            assert!(send(&mut to, n, 64) && receive(&mut from, n, 64));
+            from.ack(true);
+            assert_eq!((to.data_end(64), to.span.bytes), (Some(64), 64), "one at a time");
+        }
+        // Nothing of what waits is overwritten, and each half is used from its start on.
+        for (n, (span, offset)) in (0..).zip([(64, 0), (128, 64), (256, 128), (256, 192)]) {
+            assert!(send(&mut to, n, 64));
+            assert_eq!((to.span.bytes, to.span.offset(to.data - 1)), (span, offset + 63), "frame {n}");
+        }
+        assert!(!send(&mut to, 4, 64) && to.is_starved() && !to.has_news());
+        assert!((0..4).all(|n| receive(&mut from, n, 64)) && from.span.bytes == 256);
+        from.ack(true);
+        assert!(to.has_news() && (4..8).all(|n| send(&mut to, n, 64)) && !send(&mut to, 8, 64));
+    }
+
+    #[test]
+    fn a_ring_that_is_gone_around_often_is_used_whole() {
+        let ring = ring(8, 0);
+        let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
+        let mut laps = std::collections::BTreeMap::new();
+        for n in 0..8 * LAPS {
+            assert!(send(&mut to, n as u8, 64) && receive(&mut from, n as u8, 64));
+            from.ack(true);
+            *laps.entry(to.span.bytes).or_insert(0) += 1;
+        }
+        // The sender looks once in a lap.
+        let [first, second] = [64, 128].map(|span| laps[&span] * 64 / span);
+        assert!((LAPS..LAPS + 2).contains(&first) && (LAPS..LAPS + 2).contains(&second), "{laps:?}");
+        assert!(Vec::from_iter(laps.keys()) == [&64, &128, &256] && to.span.bytes == 256);
+    }
+
+    /// Whatever is sent when, with instances that follow each other at any time, what waits is read as it was written.
+    #[test]
+    fn bodies_come_as_they_were_sent_while_the_span_grows() {
+        for seed in 0..300_u64 {
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let mut random = |below: u64| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 33) % below
+            };
+            let ring = ring(8, 0);
+            let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring.clone(), 0));
+            let mut waiting = std::collections::VecDeque::new();
+            let (mut number, bursts) = (0_u8, 1 + random(8));
+            for _ in 0..200 {
+                for _ in 0..random(bursts + 1) {
+                    let len = random(max_body(DATA) as u64 + 1) as usize;
+                    if send(&mut to, number, len) {
+                        waiting.push_back((number, len));
+                        number = number.wrapping_add(1);
+                    } else {
+                        assert!(!waiting.is_empty() || to.has_news(), "seed {seed}: refused for ever");
+                    }
+                }
+                for _ in 0..random(bursts + 1) {
+                    let Some((number, len)) = waiting.pop_front() else { break };
+                    assert!(receive(&mut from, number, len), "seed {seed}");
+                    from.ack_some(true);
+                }
+                if random(10) == 0 {
+                    // Room may have been made for a body that is not sent.
+                    to.data_end(64);
+                    to.save();
+                    to = Producer::new(ring.clone(), 0);
+                }
+                if random(10) == 0 {
+                    from.ack(true);
+                    from = Consumer::new(ring.clone(), 0);
+                }
+            }
+        }
     }
 
     /// Bodies to and fro lie in the blocks; what is more than there are blocks goes through the data ring, in order.

@@ -5,14 +5,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::doorbell::Doorbell;
 use crate::error::Error;
-use crate::layout::{Layout, PAGE};
+use crate::layout::{Layout, PAGE, first_span};
 use crate::pages::{FreeLists, PageMemory};
 use crate::ring::{Control, LINE, RingMemory};
 use crate::swap::{BLOCK, BlockMemory, Holder, Moved, Swap};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// "BANYAN" and the version of the layout, which changes whenever the layout does.
-const MAGIC: u64 = u64::from_le_bytes(*b"BANYAN\x05\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"BANYAN\x06\x00");
 
 /// The start of a segment. All zero: the segment is new.
 #[repr(C, align(64))]
@@ -438,6 +438,10 @@ impl RingMemory for MappedRing {
     #[inline(always)]
     fn data_bytes(&self) -> u64 {
         self.data_bytes
+    }
+
+    fn first_span(&self) -> u64 {
+        first_span(self.data_bytes)
     }
 
     #[inline(always)]

@@ -108,7 +108,8 @@ impl Shm {
                 (start, start + BLOCK)
             }
             None => {
-                let end = endpoint.ring.data_end(len);
+                // Where there is no room nothing is sent.
+                let Some(end) = endpoint.ring.data_end(len) else { return Ok(()) };
                 if end <= endpoint.populated {
                     return Ok(());
                 }
