@@ -6,9 +6,10 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::cpus::CpuSet;
 use crate::known::KnownWays;
 use crate::machine::{Reader, SYSTEM, size, text};
-use crate::profile::Profile;
+use crate::profile::{Profile, SharedCache};
 
 /// Most bytes of a file's name.
 const LONGEST_NAME: usize = 200;
@@ -39,7 +40,7 @@ impl Kept {
         let modalias = read("cpu/modalias");
         let processor = modalias.split(":feature").next().unwrap_or_default().trim_start_matches("cpu:type:");
         let cache = last_level_cache((reader, root));
-        let bytes = cache.as_ref().and_then(|cache| shared_bytes((reader, root), cache));
+        let shared = cache.as_ref().and_then(|cache| shared_cache((reader, root), cache));
         let cache = cache.map(|(size, at)| size + "-" + &read(&format!("{at}/shared_cpu_list")));
         let parts = [
             processor,
@@ -53,7 +54,7 @@ impl Kept {
             part.split_whitespace().collect::<String>().chars().map(plain).collect()
         };
         let machine = parts.iter().map(part).collect::<Vec<_>>().join("_");
-        let built_in = Profile::of_processor(&modalias).with_last_level_cache(bytes);
+        let built_in = Profile::of_processor(&modalias).with_last_level_cache(shared);
         Kept { machine, built_in, folder }
     }
 
@@ -151,8 +152,8 @@ pub fn setting(asked: Option<&str>) -> Result<String, String> {
         // Most users keep none: then the machine needs no name, which takes most of the time at each start of a job.
         if !machines().is_some_and(|folder| folder.is_dir()) {
             let system: (Reader, &Path) = (text, Path::new(SYSTEM));
-            let bytes = last_level_cache(system).and_then(|cache| shared_bytes(system, &cache));
-            return Ok(Profile::built_in().with_last_level_cache(bytes).text(""));
+            let cache = last_level_cache(system).and_then(|cache| shared_cache(system, &cache));
+            return Ok(Profile::built_in().with_last_level_cache(cache).text(""));
         }
         let kept = Kept::here();
         return Ok(kept.read().map_or_else(|| kept.built_in.text(""), |(text, _)| text));
@@ -175,13 +176,12 @@ fn last_level_cache((reader, root): (Reader, &Path)) -> Option<(String, String)>
     sizes.into_iter().find(|(size, _)| !size.is_empty())
 }
 
-/// Bytes of that cache, if cores share it. The kernel does not know of every cache: where the last one that it knows is a core's own, others may lie behind.
-fn shared_bytes((reader, root): (Reader, &Path), (bytes, at): &(String, String)) -> Option<u64> {
+/// That cache, if cores share it. The kernel does not know of every cache: where the last one that it knows is a core's own, others may lie behind.
+fn shared_cache((reader, root): (Reader, &Path), (bytes, at): &(String, String)) -> Option<SharedCache> {
+    let cpus = reader(&root.join(format!("{at}/shared_cpu_list"))).and_then(|cpus| cpus.trim().parse().ok());
+    let cpus = cpus.map_or(1, |cpus: CpuSet| cpus.len());
     // The third level is for more than one core on a machine that has them.
-    let third = at.ends_with("index3");
-    let shared =
-        || reader(&root.join(format!("{at}/shared_cpu_list"))).is_some_and(|cpus| cpus.contains([',', '-']));
-    if third || shared() { size(bytes) } else { None }
+    if at.ends_with("index3") || cpus > 1 { Some(SharedCache { bytes: size(bytes)?, cpus }) } else { None }
 }
 
 /// The folder for what Banyan keeps of this user; none if the user has no such folder. It need not be there.
@@ -253,7 +253,10 @@ mod tests {
         }
         let kept = folder.kept("6.18.44");
         assert_eq!(kept.machine(), "x86-ven0000fam0006mod00CF_6.18.44_0-1_0_266240K-0-1");
-        let xeon = Profile::named("xeon").unwrap().with_last_level_cache(Some(266_240 << 10));
+        let cache = SharedCache { bytes: 266_240 << 10, cpus: 2 };
+        let xeon = Profile::named("xeon").unwrap().with_last_level_cache(Some(cache));
+        // Two cores of many have a part of the cache that is told.
+        assert_eq!(xeon.last_level_cache, f64::from(112 << 20));
         assert_eq!((kept.load(), kept.profile()), (None, xeon));
         let measured = kept.built_in().with([("turn", 1e-5)]);
         let file = kept.keep(&measured).unwrap();

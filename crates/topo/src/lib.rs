@@ -34,7 +34,7 @@ pub use machine::{Cache, Cpu, Machine, Reader, private_cache};
 pub use map::{HardwareMap, Holder, HostMap, Nic, NumaNode, NvLink, Switch};
 pub use nics::{NicAddress, NicFilter, addresses, all_addresses, nic_filters, same_subnet};
 pub use place::{Distance, PcieLink, Place};
-pub use profile::{DISTANCES, GPU_MESSAGES, Message, Origin, Pair, Profile, fills};
+pub use profile::{DISTANCES, GPU_MESSAGES, Message, Origin, Pair, Profile, SharedCache, fills};
 pub use rdma::{RdmaLink, RdmaPort, Turn, rdma_ports};
 pub use single_copy::{get, put, single_copy};
 pub use slots::slots;

@@ -93,7 +93,7 @@ fn profiles_are_kept_apart() {
     assert_eq!(names.len(), MACHINES.len(), "{names:?}");
     let built_in = MACHINES.map(|(name, _)| kept(name).built_in());
     let family = |(name, kib): (&str, u64)| {
-        Profile::named(name).map(|profile| profile.with_last_level_cache(Some(kib << 10)))
+        Some(Profile::named(name)?.with([("last_level_cache", (kib << 10) as f64)]))
     };
     let expected =
         [("xeon", 24 << 10), ("zen3", 32 << 10), ("xeon", 42 << 10), ("epyc", 32 << 10), ("epyc", 512)];
