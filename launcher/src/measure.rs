@@ -37,6 +37,10 @@ const ALIASED: usize = 16;
 const SUMMED: usize = 8 << 10;
 /// Bytes that no cache holds, at least and at most: as many as the last-level cache has, where that is known, since as many are written.
 const UNCACHED: (usize, usize) = (8 << 20, 32 << 20);
+/// Most bytes, and fewest, that two CPUs write together in order to see how much of a cache is theirs.
+const WRITTEN: (usize, usize) = (128 << 20, 2 << 20);
+/// They stay in the cache if they are written in at most this part of the time that it takes past the caches.
+const STAYS: f64 = 1.1;
 /// Bytes of a long message, of a frame of it, and of a short one; messages of a stream.
 const LONG: usize = 1 << 20;
 const FRAME: usize = 16 << 10;
@@ -99,6 +103,12 @@ pub(crate) fn measure(before: Profile) -> Profile {
         });
         take(&named(&["cold_page"]), &mut || vec![cold_page(cpu.id)]);
     }
+    if let [_, _, Some(near)] = pairs
+        && let Some(last) = machine.caches(near.0).last()
+    {
+        // The longest one, and so the last, whatever time is left.
+        figures.push(("last_level_cache".to_owned(), cache(near, last.bytes as usize)));
+    }
     before.with(figures.iter().map(|(name, seconds)| (name.as_str(), *seconds)))
 }
 
@@ -107,6 +117,49 @@ fn uncached(machine: &Machine) -> usize {
     let caches = machine.cpus().first().map(|cpu| machine.caches(cpu.id)).unwrap_or_default();
     let last = caches.last().map_or(0, |cache| cache.bytes as usize);
     last.clamp(UNCACHED.0, UNCACHED.1)
+}
+
+/// What two CPUs have of a last-level cache of so many bytes that they share, as the system tells. In a virtual machine others use it, too. As copies go past a cache from half of it
+/// on ([`banyan_topo::fills`]) that is twice as much as both can write over and over no slower than past the caches.
+fn cache(cpus: (u32, u32), told: usize) -> f64 {
+    let most = (told / 2).min(WRITTEN.0);
+    let [mut mine, mut others] = [(); 2].map(|()| Placed::new(most / 2, 0));
+    let mut bytes = most;
+    while bytes >= WRITTEN.1 {
+        // What others do meanwhile makes it seem smaller: twice is enough to tell.
+        for _ in 0..2 {
+            let mut both = |copy| {
+                both_write(cpus, copy, [&mut mine, &mut others].map(|to| &mut to.bytes()[..bytes / 2]))
+            };
+            let (kept, past) = (both(by_library), both(vectors::copy_past));
+            if kept.is_nan() || past.is_nan() {
+                return f64::NAN;
+            }
+            if kept <= STAYS * past {
+                return if bytes == most { told } else { 2 * bytes } as f64;
+            }
+        }
+        bytes /= 2;
+    }
+    2.0 * WRITTEN.1 as f64
+}
+
+/// The seconds in which one of two CPUs writes all of its memory, by copies out of its own cache, while the other one does the same.
+fn both_write(cpus: (u32, u32), copy: Copy, [mine, others]: [&mut [u8]; 2]) -> f64 {
+    let (from, is_over) = (vec![1; CACHED], AtomicBool::new(false));
+    let lap = |to: &mut [u8]| to.chunks_exact_mut(CACHED).all(|to| copy(&from, to));
+    let other = || {
+        while !is_over.load(Ordering::Relaxed) {
+            lap(others);
+        }
+    };
+    beside(cpus, other, || {
+        // Behind the first lap each cache has what it can hold.
+        lap(mine);
+        let least = (0..3).map(|_| timed_if(|| lap(mine))).fold(f64::NAN, f64::min);
+        is_over.store(true, Ordering::Relaxed);
+        least
+    })
 }
 
 /// For each of the [`DISTANCES`] two CPUs that are so apart, the first of them the machine's first one.

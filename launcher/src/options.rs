@@ -178,7 +178,7 @@ pub struct Global {
     /// p2p:BYTES:gpu: who copies one from and to memory of GPUs; rdma: which RDMA device ranks use, or why none
     #[arg(long, value_name = "COLLECTIVE:BYTES|p2p:BYTES|rdma")]
     pub explain: Option<String>,
-    /// Show what things take on this machine, by which algorithms are chosen, and end; measure: measure it anew, in some 0.3 s, and
+    /// Show what things take on this machine, by which algorithms are chosen, and end; measure: measure it anew, in some 0.6 s, and
     /// keep it for jobs to come; curves: what messages of many lengths take by each way, by that and measured now, or drawn in a file
     #[arg(long, value_name = "measure|curves|FILE.svg", num_args = 0..=1, require_equals = true, default_missing_value = "show")]
     pub machine: Option<About>,

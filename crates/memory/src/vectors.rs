@@ -85,6 +85,17 @@ pub fn copy(from: &[u8], to: &mut [u8]) -> bool {
     are_there() && unsafe { by_vectors::<false>(from.as_ptr(), to.as_mut_ptr(), from.len()) }
 }
 
+/// Copies a slice to another one of the same length past the caches of this core; false if this processor cannot, or they are shorter than that is of use.
+///
+/// # Panics
+/// If they differ in length.
+pub fn copy_past(from: &[u8], to: &mut [u8]) -> bool {
+    assert_eq!(from.len(), to.len());
+    // SAFETY: two slices of the same length.
+    unsafe { past(from.as_ptr(), to.as_mut_ptr(), from.len()) };
+    cfg!(target_arch = "x86_64") && from.len() >= SHORTEST
+}
+
 /// Copies bytes that another process has written; the two stretches may overlap.
 ///
 /// # Safety
@@ -317,6 +328,9 @@ mod tests {
             unsafe { past(from.as_ptr(), to.as_mut_ptr().add(start), len) };
             assert!(to == expected, "{len} bytes to {start}");
         }
+        let mut to = vec![0; 5000];
+        assert!(!copy_past(&[7; 100], &mut to[..100]) && to[..101] == [&[7; 100][..], &[0]].concat());
+        assert!(copy_past(&[7; 5000], &mut to) == cfg!(target_arch = "x86_64") && to == [7; 5000]);
         let mut moved: Vec<u32> = (0..5000).collect();
         // SAFETY: both stretches lie inside.
         unsafe { past(moved.as_ptr().cast(), moved.as_mut_ptr().add(10).cast(), 4 * 4990) };
