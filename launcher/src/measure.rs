@@ -104,19 +104,22 @@ pub(crate) fn measure(before: Profile) -> Profile {
         take(&named(&["cold_page"]), &mut || vec![cold_page(cpu.id)]);
     }
     if let [_, _, Some(near)] = pairs
-        && let Some(last) = machine.caches(near.0).last()
+        && let told @ 1.. = last_level_cache(&machine, near.0)
     {
         // The longest one, and so the last, whatever time is left.
-        figures.push(("last_level_cache".to_owned(), cache(near, last.bytes as usize)));
+        figures.push(("last_level_cache".to_owned(), cache(near, told)));
     }
     before.with(figures.iter().map(|(name, seconds)| (name.as_str(), *seconds)))
 }
 
 /// How many bytes to copy so that no cache holds them.
 fn uncached(machine: &Machine) -> usize {
-    let caches = machine.cpus().first().map(|cpu| machine.caches(cpu.id)).unwrap_or_default();
-    let last = caches.last().map_or(0, |cache| cache.bytes as usize);
-    last.clamp(UNCACHED.0, UNCACHED.1)
+    machine.cpus().first().map_or(0, |cpu| last_level_cache(machine, cpu.id)).clamp(UNCACHED.0, UNCACHED.1)
+}
+
+/// Bytes of a CPU's last-level cache, as the system tells; 0: it does not.
+fn last_level_cache(machine: &Machine, cpu: u32) -> usize {
+    machine.caches(cpu).last().map_or(0, |cache| cache.bytes as usize)
 }
 
 /// What two CPUs have of a last-level cache of so many bytes that they share, as the system tells. In a virtual machine others use it, too. As copies go past a cache from half of it

@@ -141,6 +141,7 @@ fn receive_in(from: &mut Consumer<Arc<TestRing>>, number: u8, len: usize, swap: 
 #[cfg(not(loom))]
 mod alone {
     use super::*;
+    use banyan_transport::random::Random;
 
     #[test]
     fn frames_come_in_order_until_the_ring_is_full() {
@@ -248,18 +249,14 @@ mod alone {
     #[test]
     fn bodies_come_as_they_were_sent_while_the_span_grows() {
         for seed in 0..300_u64 {
-            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-            let mut random = |below: u64| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                (state >> 33) % below
-            };
+            let mut random = Random::new(seed);
             let ring = ring(8, 0);
             let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring.clone(), 0));
             let mut waiting = std::collections::VecDeque::new();
-            let (mut number, bursts) = (0_u8, 1 + random(8));
+            let (mut number, bursts) = (0_u8, 1 + random.below(8));
             for _ in 0..200 {
-                for _ in 0..random(bursts + 1) {
-                    let len = random(max_body(DATA) as u64 + 1) as usize;
+                for _ in 0..random.below(bursts + 1) {
+                    let len = random.below(max_body(DATA) + 1);
                     if send(&mut to, number, len) {
                         waiting.push_back((number, len));
                         number = number.wrapping_add(1);
@@ -267,18 +264,18 @@ mod alone {
                         assert!(!waiting.is_empty() || to.has_news(), "seed {seed}: refused for ever");
                     }
                 }
-                for _ in 0..random(bursts + 1) {
+                for _ in 0..random.below(bursts + 1) {
                     let Some((number, len)) = waiting.pop_front() else { break };
                     assert!(receive(&mut from, number, len), "seed {seed}");
                     from.ack_some(true);
                 }
-                if random(10) == 0 {
+                if random.once_in(10) {
                     // Room may have been made for a body that is not sent.
                     to.data_end(64);
                     to.save();
                     to = Producer::new(ring.clone(), 0);
                 }
-                if random(10) == 0 {
+                if random.once_in(10) {
                     from.ack(true);
                     from = Consumer::new(ring.clone(), 0);
                 }
