@@ -1,7 +1,7 @@
 /*
  * What the machine itself can do, without MPI, printed like the bench programs do: a cache line that goes back and forth
  * between two cores, copies by one and by two cores, TCP on loopback, a token that goes round a ring of processes
- * that wait for it by sched_yield or by futex, and an alltoall of bare single copies. TCP is measured apart, by
+ * that wait for it by sched_yield or by futex, and bare single copies, to and fro and in an alltoall. TCP is measured apart, by
  * `limits tcp`: the machine changes its speed by the minute, so that a limit is worth something only next to what is
  * compared with it.
  */
@@ -315,6 +315,88 @@ static void ring(int count, int sleeps)
     munmap(places, sizeof *places * (size_t)count);
 }
 
+/* One of two processes, as the other one sees it. */
+struct end {
+    /* How many messages it has announced, and how many of the other's it has read. */
+    _Alignas(128) atomic_uint announced;
+    _Alignas(128) atomic_uint read;
+    pid_t pid;
+    char *out;
+};
+
+struct pair {
+    struct end ends[2];
+    atomic_int refused;
+    long rounds;
+};
+
+static void until(atomic_uint *count, unsigned wanted)
+{
+    while (atomic_load_explicit(count, memory_order_acquire) != wanted)
+        ;
+}
+
+/* A message there and one back; its receiver reads each of them. */
+static void ping(struct pair *pair, int me, char *in, size_t bytes, unsigned *times)
+{
+    struct end *mine = &pair->ends[me], *other = &pair->ends[1 - me];
+    ++*times;
+    for (int from = 0; from < 2; from++) {
+        if (from == me) {
+            atomic_store_explicit(&mine->announced, *times, memory_order_release);
+            until(&other->read, *times);
+            continue;
+        }
+        until(&other->announced, *times);
+        struct iovec here = {in, bytes}, there = {other->out, bytes};
+        if (process_vm_readv(other->pid, &here, 1, &there, 1, 0) != (ssize_t)bytes)
+            atomic_store(&pair->refused, 1);
+        atomic_store_explicit(&mine->read, *times, memory_order_release);
+    }
+}
+
+static void single_copy_process(struct pair *pair, int me, size_t bytes)
+{
+    char *out = malloc(bytes), *in = malloc(bytes);
+    /* The first time neither end announces a message, but where its own are. */
+    unsigned times = 1;
+    check(out != NULL && in != NULL, "malloc");
+    pin((size_t)me);
+    memset(out, 1, bytes);
+    memset(in, 2, bytes);
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+    pair->ends[me].pid = getpid();
+    pair->ends[me].out = out;
+    atomic_store_explicit(&pair->ends[me].announced, times, memory_order_release);
+    until(&pair->ends[1 - me].announced, times);
+    double start = now();
+    for (int i = 0; i < 20; i++)
+        ping(pair, me, in, bytes, &times);
+    if (me == 0)
+        pair->rounds = (long)(MEASURED / (now() - start) * 20) + 1;
+    ping(pair, me, in, bytes, &times);
+    long rounds = pair->rounds;
+    start = now();
+    for (long round = 0; round < rounds; round++)
+        ping(pair, me, in, bytes, &times);
+    if (me == 0 && !atomic_load(&pair->refused))
+        cell("single-copy", (long)bytes, (now() - start) / (double)rounds / 2 * 1e6, "us");
+    _exit(0);
+}
+
+/* Microseconds of a message that one process announces by a line and the other one reads by a single copy: nothing where the system refuses that. */
+static void single_copy(size_t bytes)
+{
+    struct pair *pair = mmap(NULL, sizeof *pair, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check(pair != MAP_FAILED, "mmap");
+    for (int me = 0; me < 2; me++)
+        if (child() == 0)
+            single_copy_process(pair, me, bytes);
+    while (wait(NULL) > 0)
+        ;
+    munmap(pair, sizeof *pair);
+}
+
 struct all {
     /* How often a process has come to where all meet. */
     atomic_uint come;
@@ -412,6 +494,8 @@ int main(int argc, char **argv)
         ring(count, 0);
         ring(count, 1);
     }
+    for (size_t bytes = 8 << 10; bytes <= 8 << 20; bytes *= 2)
+        single_copy(bytes);
     for (int count = 2; count <= MOST; count *= 2)
         for (size_t bytes = 256 << 10; bytes <= 4 << 20; bytes *= 4)
             alltoall(count, bytes);

@@ -3,6 +3,8 @@
 //! A cell's path tells what it is: `latency/8`, `coll-16/allreduce/1048576`, `startup/init/16`. The last number of a
 //! path is what plots show along their x axis.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::library::Fabric;
 
 /// One start of a program under each library in turn.
@@ -15,7 +17,7 @@ pub(super) struct Case {
     pub(super) hosts: usize,
     /// A program of tests/bench, of which [`RUST`] is not in C, `true`, or `hpcc`.
     pub(super) program: &'static str,
-    pub(super) args: &'static [&'static str],
+    pub(super) args: Vec<String>,
     pub(super) fabric: Fabric,
     pub(super) who: Who,
     pub(super) figure: Figure,
@@ -74,69 +76,64 @@ impl Case {
         self.ranks > 1 && self.hosts == 0 && !self.loaded && matches!(self.figure, Figure::Printed)
     }
 
-    const fn tcp(mut self) -> Case {
+    fn tcp(mut self) -> Case {
         self.fabric = Fabric::TCP;
         self
     }
 
-    const fn on(mut self, hosts: usize) -> Case {
+    fn on(mut self, hosts: usize) -> Case {
         self.hosts = hosts;
         self
     }
 
-    const fn loaded(mut self) -> Case {
+    fn loaded(mut self) -> Case {
         self.loaded = true;
         self
     }
 
-    const fn by_ranks(mut self) -> Case {
+    fn by_ranks(mut self) -> Case {
         self.figure = Figure::PrintedByRanks;
         self
     }
 
-    const fn wall(mut self) -> Case {
+    fn wall(mut self) -> Case {
         self.figure = Figure::Wall;
         self
     }
 
-    const fn report(mut self) -> Case {
+    fn report(mut self) -> Case {
         self.figure = Figure::Report;
         self
     }
 
-    const fn ours(mut self) -> Case {
+    fn ours(mut self) -> Case {
         self.who = Who::Ours;
         self
     }
 
-    const fn rust(mut self) -> Case {
+    fn rust(mut self) -> Case {
         self.who = Who::Rust;
         self
     }
 
-    const fn machine(mut self) -> Case {
+    fn machine(mut self) -> Case {
         self.who = Who::Machine;
         self
     }
 
-    const fn within(mut self, seconds: u64) -> Case {
+    fn within(mut self, seconds: u64) -> Case {
         self.limit = seconds;
         self
     }
 }
 
-const fn case(
-    part: &'static str,
-    ranks: usize,
-    program: &'static str,
-    args: &'static [&'static str],
-) -> Case {
+fn case(part: &'static str, ranks: usize, program: &'static str, args: &[&str]) -> Case {
     Case {
         part,
         ranks,
         hosts: 0,
         program,
-        args,
+        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
         fabric: Fabric::SHM,
         who: Who::All,
         figure: Figure::Printed,
@@ -211,6 +208,55 @@ pub(super) fn all() -> Vec<Case> {
     cases
 }
 
+/// Starts that give these cells and few others. Those of programs that do not take a list of what to measure are left out.
+pub(super) fn alone(paths: &[String]) -> Vec<Case> {
+    let mut starts: Vec<Case> = Vec::new();
+    let mut parts = Vec::new();
+    for case in all() {
+        if parts.contains(&case.part) {
+            continue;
+        }
+        parts.push(case.part);
+        let cells = paths.iter().filter_map(|path| path.strip_prefix(case.part)?.strip_prefix('/'));
+        starts.extend(lists(&case, cells).into_iter().map(|args| Case { args, ..case.clone() }));
+    }
+    starts
+}
+
+/// The arguments of each start that gives some of these cells of a part.
+fn lists<'a>(case: &Case, cells: impl Iterator<Item = &'a str>) -> Vec<Vec<String>> {
+    // By size, what is to be measured of it.
+    let mut sizes: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
+    for cell in cells {
+        let (kind, size) = cell.rsplit_once('/').unwrap_or(("", cell));
+        let (kind, size) = size.parse().map_or((cell, FIRST), |size| (kind, size));
+        sizes.entry(size).or_default().insert(kind.trim_end_matches("-fixed"));
+    }
+    let all_sizes = || joined(sizes.keys().map(u64::to_string));
+    match case.program {
+        _ if sizes.is_empty() => Vec::new(),
+        "latency" => vec![vec![all_sizes()]],
+        "bandwidth" if case.args.first().is_some_and(|arg| arg == "rate") => {
+            vec![vec!["rate".to_owned(), all_sizes()]]
+        }
+        "bandwidth" => vec![vec![all_sizes()]],
+        "coll" => {
+            let of = |(size, kinds): (&u64, &BTreeSet<&str>)| {
+                vec![joined(kinds.iter().map(|kind| (*kind).to_owned())), size.to_string()]
+            };
+            sizes.iter().map(of).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn joined(words: impl Iterator<Item = String>) -> String {
+    words.collect::<Vec<_>>().join(",")
+}
+
+/// A size with which barriers are measured, which have none.
+const FIRST: u64 = 4;
+
 /// The sizes of collectives, in parts.
 const SMALL: &str = "4,8,64,512";
 const MEDIUM: &str = "4096,32768,262144";
@@ -243,9 +289,37 @@ pub(super) fn quick() -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
+
+    #[test]
+    fn cells_are_started_alone() {
+        let cells = [
+            "latency/8",
+            "bandwidth/one/64",
+            "bandwidth/both/64",
+            "bandwidth/one/1024",
+            "rate/rate/8",
+            "coll-2/reduce-fixed/64",
+            "coll-2/bcast/64",
+            "coll-2/reduce/64",
+            "coll-2/bcast/4096",
+            "coll-16/barrier",
+            "startup/true/2",
+        ];
+        let starts: Vec<String> = alone(&cells.map(str::to_owned)).iter().map(Case::id).collect();
+        let expected = [
+            "latency latency 8 x2",
+            "bandwidth bandwidth 64,1024 x2",
+            "rate bandwidth rate 8 x2",
+            "coll-2 coll bcast,reduce 64 x2",
+            "coll-2 coll bcast 4096 x2",
+            "coll-16 coll barrier 4 x16",
+        ];
+        assert_eq!(starts, expected);
+        let known: Vec<String> = all().iter().map(Case::id).collect();
+        assert!(starts.iter().all(|start| !known.contains(start)));
+        assert!(alone(&[]).is_empty());
+    }
 
     #[test]
     fn every_start_has_a_name_of_its_own() {

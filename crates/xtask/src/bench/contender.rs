@@ -158,7 +158,7 @@ impl Contender {
             RUST => self.rust.clone().context("no program in Rust")?,
             program => self.bin.join(program),
         };
-        let Some(library) = &self.library else { return Ok(Job::new(program).args(case.args).folder(work)) };
+        let Some(library) = &self.library else { return Ok(Job::new(program).args(&case.args).folder(work)) };
         let job = match lab {
             Some(lab) => library.mpirun_on(lab, case.ranks / case.hosts, &program, work),
             None => library.mpirun(case.ranks, &program, case.fabric),
@@ -174,7 +174,7 @@ impl Contender {
                 job = job.env(name, value);
             }
         }
-        Ok(job.args(case.args))
+        Ok(job.args(&case.args))
     }
 }
 

@@ -31,7 +31,7 @@ use cases::{Case, Figure, Who};
 use contender::Contender;
 pub(crate) use output::Output;
 pub(crate) use pages::written;
-use record::Record;
+use record::{Record, Row};
 pub(crate) use results::median;
 use results::{Ending, Machine, Results};
 use state::Lines;
@@ -61,6 +61,10 @@ pub(crate) struct Options {
     /// Seconds after which no round but the first three is begun or gone on with; 40 minutes, or 160 s for the quick bench
     #[arg(long)]
     seconds: Option<u64>,
+    /// Start cells that are above what they may have beside the best rival, or just below it, alone, this many times more:
+    /// their figures are those of these starts, with a range for the ratio
+    #[arg(long, value_name = "ROUNDS", default_value_t = 0, conflicts_with = "quick")]
+    above: usize,
     /// Keep what is found as that of this processor also where not all was measured, and write its page in docs/src/bench
     #[arg(long)]
     docs: bool,
@@ -100,7 +104,15 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<()> {
     }
     let file = project.folder("bench")?.join(if options.quick { "quick.json" } else { "results.json" });
     let mut results = begin(project, options, &file, &cases, &contenders)?;
-    measure(project, options, &cases, &labs, &contenders, &mut results, &file)?;
+    let bench = Bench { project, labs: &labs, contenders: &contenders, file: &file };
+    let seconds = options.seconds.unwrap_or(if options.quick { 160 } else { 2400 });
+    bench.measure(&cases, options.rounds, Duration::from_secs(seconds), &mut results)?;
+    if options.above > 0 {
+        if results.again.is_empty() {
+            results.again = near_bounds(&Record::of(&results));
+        }
+        bench.measure(&cases::alone(&results.again), options.above, Duration::MAX, &mut results)?;
+    }
     show(project, options, &results, &file)
 }
 
@@ -179,41 +191,52 @@ fn begin(
     Ok(Results::new(machine(project), libraries, bench))
 }
 
-/// All rounds for which there is time, with the results written after each start.
-fn measure(
-    project: &Project,
-    options: &Options,
-    cases: &[Case],
-    labs: &BTreeMap<usize, Lab>,
-    contenders: &[Contender],
-    results: &mut Results,
-    file: &Path,
-) -> Result<()> {
-    let limit = options.seconds.unwrap_or(if options.quick { 160 } else { 2400 });
-    let budget = Budget::new(Duration::from_secs(limit));
-    let mut longest = Duration::ZERO;
-    for round in 0..options.rounds {
-        for case in cases {
-            if !budget.allows(round, longest) {
-                println!("time is up in round {}", round + 1);
-                return Ok(());
-            }
-            for turn in 0..contenders.len() {
-                // Each round begins with another library, so that none always follows the same one.
-                let contender = &contenders[(turn + round) % contenders.len()];
-                if !contender.takes(case) || results.settled(&case.id(), contender.name(), round) {
-                    continue;
+/// What all starts of a bench have in common.
+struct Bench<'a> {
+    project: &'a Project,
+    labs: &'a BTreeMap<usize, Lab>,
+    contenders: &'a [Contender],
+    /// Where results are written to, after each start.
+    file: &'a Path,
+}
+
+impl Bench<'_> {
+    /// All rounds for which there is time.
+    fn measure(&self, cases: &[Case], rounds: usize, limit: Duration, results: &mut Results) -> Result<()> {
+        let budget = Budget::new(limit);
+        let mut longest = Duration::ZERO;
+        for round in 0..rounds {
+            for case in cases {
+                if !budget.allows(round, longest) {
+                    println!("time is up in round {}", round + 1);
+                    return Ok(());
                 }
-                let lab = labs.get(&case.hosts);
-                let (output, met) = start(project, case, contender, lab, results)?;
-                println!("{}", told(budget.spent(), round, case, contender, &output, &met));
-                longest = longest.max(Duration::from_secs_f64(met.1));
-                results.add(case, contender.name(), round, output, met);
-                results.save(file)?;
+                for turn in 0..self.contenders.len() {
+                    // Each round begins with another library, so that none always follows the same one.
+                    let contender = &self.contenders[(turn + round) % self.contenders.len()];
+                    if !contender.takes(case) || results.settled(&case.id(), contender.name(), round) {
+                        continue;
+                    }
+                    let lab = self.labs.get(&case.hosts);
+                    let (output, met) = start(self.project, case, contender, lab, results)?;
+                    println!("{}", told(budget.spent(), round, case, contender, &output, &met));
+                    longest = longest.max(Duration::from_secs_f64(met.1));
+                    results.add(case, contender.name(), round, output, met);
+                    results.save(self.file)?;
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
+}
+
+/// Cells whose ratio is above its bound, or less than a twentieth below it: by chance they may be on either side.
+fn near_bounds(record: &Record) -> Vec<String> {
+    let near = |row: &&Row| {
+        let ratio = row.ratio().filter(|ratio| ratio.is_finite());
+        ratio.zip(targets::bound(&row.cell)).is_some_and(|(ratio, bound)| ratio > bound * 0.95)
+    };
+    record.cells.iter().filter(near).map(|row| row.cell.clone()).collect()
 }
 
 /// How a start ended, the seconds that it took, and what tells the state of the machine.

@@ -107,25 +107,27 @@ fn lines_of(record: &Record, group: &str, cells: &[&Row]) -> Vec<Line> {
     };
     let mut lines: Vec<Line> =
         record.names().chain([MACHINE]).map(line).filter(|line| !line.points.is_empty()).collect();
-    lines.extend(limit(record, group, cells));
+    lines.extend(limits(record, group, cells));
     lines
 }
 
-/// The machine's limit for a group, if it was measured: a line of its own, or a level if it has no sizes.
-fn limit(record: &Record, group: &str, cells: &[&Row]) -> Option<Line> {
-    let (path, rows) = record.limit(group)?;
-    let points = rows.filter_map(|row| Some((row.along().1, row.figure(MACHINE)?)));
-    let points = points.flat_map(|(number, figure)| match number {
-        Some(number) => vec![(number, figure)],
-        None => cells.iter().filter_map(|cell| Some((cell.along().1?.max(0.5), figure))).collect(),
-    });
-    let points = sorted(points);
-    (!points.is_empty()).then(|| Line {
-        name: path.replace("limit/", "limit: "),
-        colour: GREY,
-        points,
-        joined: Joined::Line,
-    })
+/// The machine's limits for a group that were measured: a line of its own, or a level if it has no sizes.
+fn limits(record: &Record, group: &str, cells: &[&Row]) -> Vec<Line> {
+    let line = |(path, rows): (&str, Vec<&Row>)| {
+        let points = rows.into_iter().filter_map(|row| Some((row.along().1, row.figure(MACHINE)?)));
+        let points = points.flat_map(|(number, figure)| match number {
+            Some(number) => vec![(number, figure)],
+            None => cells.iter().filter_map(|cell| Some((cell.along().1?.max(0.5), figure))).collect(),
+        });
+        let points = sorted(points);
+        (!points.is_empty()).then(|| Line {
+            name: path.replace("limit/", "limit: "),
+            colour: GREY,
+            points,
+            joined: Joined::Line,
+        })
+    };
+    record.limits(group).filter_map(line).collect()
 }
 
 fn sorted(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {

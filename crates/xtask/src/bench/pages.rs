@@ -90,7 +90,11 @@ fn overview(kept: &[(String, Record)], links: &str) -> String {
             }
             row.push(verdict.map_or("-".to_owned(), |verdict| {
                 let (mean, bound) = (table::ratio(verdict.mean), verdict.each);
-                format!("{mean}; {} of {} above {bound}", verdict.above, verdict.cells)
+                let certain = match record.has_ranges() {
+                    true => format!(", {} for certain", verdict.certain),
+                    false => String::new(),
+                };
+                format!("{mean}; {} of {} above {bound}{certain}", verdict.above, verdict.cells)
             }));
         }
         rows.push(row);
@@ -123,18 +127,22 @@ fn above(record: &Record) -> String {
         return "None.\n".to_owned();
     }
     above.sort_by(|a, b| (b.1 / b.2).total_cmp(&(a.1 / a.2)));
+    let ranged = record.has_ranges();
     let limited = above.iter().any(|(row, ..)| record.limit_of(row).is_some());
     let rows = above.into_iter().map(|(row, ratio, bound)| {
         let best = row.best.as_ref().map_or("", |best| &best.name);
         let figure = |library: &str| row.figure(library).map_or("-".into(), table::figure);
         let figures = [row.unit.clone(), figure(OURS), figure(best), best.to_owned()];
         let limit = record.limit_of(row).map_or("-".into(), |limit| table::ratio(row.ratio_to_figure(limit)));
-        let ratios = [table::ratio(ratio), table::ratio(bound)].into_iter().chain(limited.then_some(limit));
+        let range = row.range().map_or("-".into(), table::range);
+        let ratios = [table::ratio(ratio), table::ratio(bound)];
+        let ratios = ratios.into_iter().chain(ranged.then_some(range)).chain(limited.then_some(limit));
         [vec![row.cell.clone()], figures.to_vec(), ratios.collect()].concat()
     });
-    let header = ["cell", "unit", OURS, "best rival", "which", "ours/best", "bound", "ours/limit"];
-    let header = &header[..if limited { 8 } else { 7 }];
-    table::table(header, &rows.collect::<Vec<_>>(), Style::Markdown)
+    let mut header = vec!["cell", "unit", OURS, "best rival", "which", "ours/best", "bound"];
+    header.extend(ranged.then_some("in 95 of 100 cases"));
+    header.extend(limited.then_some("ours/limit"));
+    table::table(&header, &rows.collect::<Vec<_>>(), Style::Markdown)
 }
 
 /// The summary of the guide with a line for the page of each processor, behind that of the index.

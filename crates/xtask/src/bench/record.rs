@@ -47,6 +47,9 @@ pub(super) struct Ratio {
     /// The median of the rounds' ratios; infinite (in JSON `null`) where only the other one has a figure.
     #[serde(deserialize_with = "infinite_if_null")]
     pub(super) ratio: f64,
+    /// Between what it lies in 95 of 100 cases, where there are rounds enough to tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) range: Option<[f64; 2]>,
 }
 
 fn infinite_if_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
@@ -66,6 +69,7 @@ pub(super) fn ratio(unit: &str, figure: f64, than: f64) -> f64 {
 /// Limits of the machine that belong beside a group of cells.
 const LIMITS: &[(&str, &str)] = &[
     ("latency", "limit/cacheline"),
+    ("latency", "limit/single-copy"),
     ("tcp-latency", "limit/tcp-latency"),
     ("tcp-bandwidth/one", "limit/tcp-bandwidth"),
     ("bandwidth/one", "limit/memcpy"),
@@ -83,14 +87,18 @@ impl Record {
             let values = results.names().chain([MACHINE]).map(|name| (name, results.value(cell, name)));
             let to = targets::compared(&cell.path).into_iter().filter_map(|(path, library)| {
                 let ratio = results.ratio_to(cell, results.cell(&path)?, library)?;
-                Some(Ratio { name: path, ratio: rounded(ratio) })
+                Some(Ratio { name: path, ratio: rounded(ratio), range: None })
             });
             let best = results.best(cell);
             Row {
                 cell: cell.path.clone(),
                 unit: cell.unit.clone(),
                 values: values.filter_map(|(name, value)| Some((name.to_owned(), kept(value?)))).collect(),
-                best: best.map(|(name, ratio)| Ratio { name: name.to_owned(), ratio: rounded(ratio) }),
+                best: best.map(|(name, ratio)| Ratio {
+                    name: name.to_owned(),
+                    ratio: rounded(ratio),
+                    range: results.range(cell, name).map(|range| range.map(rounded)),
+                }),
                 to: to.collect(),
             }
         };
@@ -115,18 +123,24 @@ impl Record {
         self.libraries.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The limit of the machine that belongs beside the cells of a group, by name, and its cells: one without a number, or one for each
-    /// number along the group.
-    pub(super) fn limit(&self, group: &str) -> Option<(&'static str, impl Iterator<Item = &Row>)> {
-        let (_, path) = LIMITS.iter().find(|(of, _)| *of == group)?;
-        Some((path, self.cells.iter().filter(|row| row.cell == *path || row.along().0 == *path)))
+    /// The limits of the machine that belong beside the cells of a group, each by name, and its cells: one without a number, or one for
+    /// each number along the group.
+    pub(super) fn limits(&self, group: &str) -> impl Iterator<Item = (&'static str, Vec<&Row>)> {
+        let paths = LIMITS.iter().filter(move |(of, _)| *of == group).map(|(_, path)| *path);
+        let rows = |path| self.cells.iter().filter(move |row| row.cell == path || row.along().0 == path);
+        paths.map(move |path| (path, rows(path).collect()))
+    }
+
+    /// Whether cells near their bounds were looked at again, so that there are ranges for their ratios.
+    pub(super) fn has_ranges(&self) -> bool {
+        self.cells.iter().any(|row| row.range().is_some())
     }
 
     /// The figure of the machine's limit for the same number along a cell's group, in its unit.
     pub(super) fn limit_of(&self, row: &Row) -> Option<f64> {
         let (group, number) = row.along();
         let alike = |limit: &&Row| number.is_some() && limit.along().1 == number && limit.unit == row.unit;
-        self.limit(group)?.1.find(alike)?.figure(MACHINE)
+        self.limits(group).flat_map(|(_, rows)| rows).find(alike)?.figure(MACHINE)
     }
 }
 
@@ -148,6 +162,11 @@ impl Row {
     /// Ours to the best of the others.
     pub(super) fn ratio(&self) -> Option<f64> {
         self.best.as_ref().map(|best| best.ratio)
+    }
+
+    /// Between what [`Row::ratio`] lies in 95 of 100 cases.
+    pub(super) fn range(&self) -> Option<[f64; 2]> {
+        self.best.as_ref()?.range
     }
 
     /// Ours to another cell that a target compares it with.
@@ -213,10 +232,18 @@ pub(super) mod tests {
             to: Vec::new(),
         };
         record.cells.extend([limit("limit/cacheline", 0.1), limit("limit/memcpy/4096", 5.0)]);
-        let found = |group| record.limit(group).map(|(name, rows)| (name, rows.map(Row::along).collect()));
-        assert_eq!(found("latency"), Some(("limit/cacheline", vec![("limit/cacheline", None)])));
-        assert_eq!(found("bandwidth/one"), Some(("limit/memcpy", vec![("limit/memcpy", Some(4096.0))])));
-        assert_eq!(found("coll-2/bcast"), None);
+        let found = |group| -> Vec<_> {
+            record
+                .limits(group)
+                .map(|(name, rows)| (name, rows.into_iter().map(Row::along).collect()))
+                .collect()
+        };
+        assert_eq!(
+            found("latency"),
+            [("limit/cacheline", vec![("limit/cacheline", None)]), ("limit/single-copy", vec![])]
+        );
+        assert_eq!(found("bandwidth/one"), [("limit/memcpy", vec![("limit/memcpy", Some(4096.0))])]);
+        assert_eq!(found("coll-2/bcast"), []);
         let windows = |bytes| Row { cell: format!("bandwidth/one/{bytes}"), ..limit("", 2.0) };
         assert_eq!([4096, 64].map(|bytes| record.limit_of(&windows(bytes))), [Some(5.0), None]);
         assert_eq!(record.limit_of(&record.cells[0]), None, "a line is no message");

@@ -31,6 +31,9 @@ pub(super) struct Results {
     /// Which bench: its starts, so that results of another are not taken for this one's.
     pub(super) bench: Vec<String>,
     pub(super) runs: Vec<Run>,
+    /// The cells that were started again, alone.
+    #[serde(default)]
+    pub(super) again: Vec<String>,
     /// Every cell that any library has shown, in order.
     cells: Vec<Cell>,
 }
@@ -59,7 +62,7 @@ pub(super) struct Machine {
 pub(super) struct Cell {
     pub(super) path: String,
     pub(super) unit: String,
-    /// The start that it comes from.
+    /// The start that it comes from: the last one, of those that give it.
     case: String,
 }
 
@@ -138,8 +141,9 @@ impl Results {
     ) {
         for (name, _, unit) in &output.cells {
             let path = case.path(name);
-            if !self.cells.iter().any(|cell| cell.path == path) {
-                self.cells.push(Cell { path, unit: unit.clone(), case: case.id() });
+            match self.cells.iter_mut().find(|cell| cell.path == path) {
+                Some(cell) => cell.case = case.id(),
+                None => self.cells.push(Cell { path, unit: unit.clone(), case: case.id() }),
             }
         }
         self.runs.push(Run {
@@ -231,18 +235,32 @@ impl Results {
     pub(super) fn ratio_to(&self, cell: &Cell, than: &Cell, library: &str) -> Option<f64> {
         let Some(Value::Median(theirs)) = self.value(than, library) else { return None };
         let Value::Median(ours) = self.value(cell, OURS)? else { return Some(f64::INFINITY) };
-        let (left, right) = (self.figures(cell, OURS), self.figures(than, library));
-        let pairs = |same_round: bool, same_state: bool| {
-            let both = left.iter().flat_map(|ours| right.iter().map(move |theirs| (ours, theirs)));
-            let fits = both.filter(|((of, state, _), (than, other, _))| {
-                (!same_round || of == than) && (!same_state || state.compares(*other))
-            });
-            let ratios: Vec<f64> =
-                fits.map(|((.., ours), (.., theirs))| ratio(&cell.unit, *ours, *theirs)).collect();
-            median(ratios)
-        };
+        let pairs =
+            |same_round, same_state| median(self.pairs(cell, than, library, (same_round, same_state)));
         let found = pairs(true, true).or_else(|| pairs(false, true)).or_else(|| pairs(true, false));
         Some(found.unwrap_or_else(|| ratio(&cell.unit, ours, theirs)))
+    }
+
+    /// The ratios of [`Results::ratio_to`]: of starts in the same round, in the same state, or both.
+    fn pairs(
+        &self,
+        cell: &Cell,
+        than: &Cell,
+        library: &str,
+        (same_round, same_state): (bool, bool),
+    ) -> Vec<f64> {
+        let (left, right) = (self.figures(cell, OURS), self.figures(than, library));
+        let both = left.iter().flat_map(|ours| right.iter().map(move |theirs| (ours, theirs)));
+        let fits = both.filter(|((of, state, _), (than, other, _))| {
+            (!same_round || of == than) && (!same_state || state.compares(*other))
+        });
+        fits.map(|((.., ours), (.., theirs))| ratio(&cell.unit, *ours, *theirs)).collect()
+    }
+
+    /// Between what the median of ours to a library's lies in 95 of 100 cases, by the ratios of starts in one round and one state; `None` of fewer
+    /// than six.
+    pub(super) fn range(&self, cell: &Cell, library: &str) -> Option<[f64; 2]> {
+        range_of_median(self.pairs(cell, cell, library, (true, true)))
     }
 
     /// The library to which ours compares worst, and the ratio.
@@ -272,6 +290,25 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     let middle = values.len() / 2;
     let upper = *values.get(middle)?;
     Some(if values.len() % 2 == 1 { upper } else { values[middle - 1].midpoint(upper) })
+}
+
+/// Between which of these values the median of what they are drawn from lies in at least 95 of 100 cases: as each value is above it in one
+/// case of two, so many are as heads are thrown. `None` of fewer than six values, which do not tell.
+fn range_of_median(mut values: Vec<f64>) -> Option<[f64; 2]> {
+    values.sort_by(f64::total_cmp);
+    let count = values.len();
+    // How likely no more than `rank` of all are below the median.
+    let (mut likely, mut at_most) = (0.5f64.powi(count as i32), 0.0);
+    let mut outside = 0;
+    for rank in 0..count {
+        at_most += likely;
+        if at_most > 0.025 {
+            break;
+        }
+        outside = rank + 1;
+        likely *= (count - rank) as f64 / (rank + 1) as f64;
+    }
+    (outside > 0).then(|| [values[outside - 1], values[count - outside]])
 }
 
 /// The geometric mean; none of nothing.
@@ -308,6 +345,32 @@ pub(super) mod tests {
         assert!((median(vec![4.0, 1.0, 2.0, 3.0]).unwrap() - 2.5).abs() < 1e-12);
         assert!((mean(&[0.5, 2.0]).unwrap() - 1.0).abs() < 1e-12);
         assert_eq!(mean(&[]), None);
+    }
+
+    #[test]
+    fn the_range_of_a_median_is_that_of_tables() {
+        // As tables of the sign test have it: of 6 to 8 all, of 9 to 11 all but one at each end, of 12 to 14 all but two.
+        let of = |count: usize| range_of_median((1..=count).rev().map(|value| value as f64).collect());
+        assert_eq!((0..6).filter_map(of).count(), 0);
+        assert_eq!([6, 8].map(of), [Some([1.0, 6.0]), Some([1.0, 8.0])]);
+        assert_eq!([9, 11].map(of), [Some([2.0, 8.0]), Some([2.0, 10.0])]);
+        assert_eq!([12, 14].map(of), [Some([3.0, 10.0]), Some([3.0, 12.0])]);
+        assert_eq!(of(40), Some([14.0, 27.0]));
+    }
+
+    #[test]
+    fn a_cell_is_of_the_starts_that_gave_it_last() {
+        let mut results = latency(&[("banyan", 0, Ok(2.0)), ("mpich", 0, Ok(1.0))]);
+        let alone = &cases::alone(&["latency/8".to_owned()])[0];
+        for round in 0..6 {
+            for (library, figure) in [("banyan", 1.0), ("mpich", 2.0)] {
+                let output = Output::read(&format!("CELL 8 {figure} us"));
+                results.add(alone, library, round, output, (Ending::Done, 1.0, None));
+            }
+        }
+        let cell = results.cell("latency/8").unwrap();
+        assert_eq!((results.best(cell), results.cells().len()), (Some(("mpich", 0.5)), 1));
+        assert_eq!((results.range(cell, "mpich"), results.range(cell, "intel")), (Some([0.5, 0.5]), None));
     }
 
     #[test]

@@ -59,12 +59,19 @@ pub(super) fn limits(record: &Record) -> String {
     table(&["limit", "unit", "measured"], &rows.collect::<Vec<_>>(), Style::Markdown)
 }
 
+/// What the column says that counts cells whose ratio is above the bound in 95 of 100 cases.
+const CERTAIN: &str = "for certain";
+
 /// The targets: worst cell, mean, and whether they hold.
 pub(super) fn targets(record: &Record, style: Style) -> String {
-    let header =
-        ["target", "against", "worst", "bound", "mean", "bound", "cells", "above", "holds", "worst cell"];
+    let mut header =
+        vec!["target", "against", "worst", "bound", "mean", "bound", "cells", "above", "holds", "worst cell"];
+    let certain = record.has_ranges();
+    if certain {
+        header.insert(8, CERTAIN);
+    }
     let row = |verdict: Verdict| {
-        vec![
+        let mut row = vec![
             verdict.name.clone(),
             verdict.against.to_owned(),
             ratio(verdict.worst),
@@ -75,7 +82,11 @@ pub(super) fn targets(record: &Record, style: Style) -> String {
             verdict.above.to_string(),
             if verdict.holds() { "yes" } else { "NO" }.to_owned(),
             verdict.worst_cell,
-        ]
+        ];
+        if certain {
+            row.insert(8, verdict.certain.to_string());
+        }
+        row
     };
     table(&header, &judge(record).into_iter().map(row).collect::<Vec<_>>(), style)
 }
@@ -143,6 +154,11 @@ pub(super) fn figure(value: f64) -> String {
     }
 }
 
+/// Between what a ratio lies.
+pub(super) fn range([low, high]: [f64; 2]) -> String {
+    format!("{} to {}", ratio(low), ratio(high))
+}
+
 pub(super) fn ratio(ratio: f64) -> String {
     if ratio.is_finite() { format!("{ratio:.2}") } else { "behind".into() }
 }
@@ -206,7 +222,7 @@ mod tests {
     fn what_targets_compare_is_listed() {
         let mut results = record(&[("banyan", 0, Ok(2.0))]);
         assert_eq!(compared(&results), "");
-        results.cells[0].to.push(Ratio { name: "limit/cacheline".into(), ratio: 1.5 });
+        results.cells[0].to.push(Ratio { name: "limit/cacheline".into(), ratio: 1.5, range: None });
         let lines: Vec<_> = compared(&results).lines().map(str::to_owned).collect();
         assert_eq!(lines[1].split_whitespace().collect::<Vec<_>>(), ["latency/8", "limit/cacheline", "1.50"]);
     }

@@ -53,6 +53,8 @@ pub(super) struct Verdict {
     pub(super) cells: usize,
     /// How many of them are above the bound for each.
     pub(super) above: usize,
+    /// How many of these would be in 95 of 100 cases, as far as there are ranges for their ratios.
+    pub(super) certain: usize,
 }
 
 impl Verdict {
@@ -214,6 +216,9 @@ fn verdict(record: &Record, target: &Target) -> Option<Verdict> {
 fn of_cells<'a>(cells: impl Iterator<Item = &'a Row>, name: String, target: &Target) -> Option<Verdict> {
     let ratios: Vec<(&Row, f64)> = cells.filter_map(|row| Some((row, ratio(row, target.to)?))).collect();
     let (worst_cell, worst) = ratios.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let certain = |(row, _): &&(&Row, f64)| {
+        matches!(target.to, To::Rival) && row.range().is_some_and(|[low, _]| low > target.each)
+    };
     Some(Verdict {
         name,
         against: target.to.name(),
@@ -224,6 +229,7 @@ fn of_cells<'a>(cells: impl Iterator<Item = &'a Row>, name: String, target: &Tar
         mean: mean(&ratios.iter().map(|(_, ratio)| *ratio).collect::<Vec<f64>>())?,
         cells: ratios.len(),
         above: ratios.iter().filter(|(_, ratio)| *ratio > target.each).count(),
+        certain: ratios.iter().filter(certain).count(),
     })
 }
 
@@ -263,6 +269,23 @@ mod tests {
             groups.iter().map(|(_, verdict)| verdict.as_ref().map_or(0, |v| v.above)).collect::<Vec<_>>(),
             [1, 0, 0, 0, 0]
         );
+    }
+
+    #[test]
+    fn a_cell_is_above_for_certain_where_nearly_all_rounds_say_so() {
+        let of = |ratios: [f64; 9]| {
+            let starts = ratios
+                .iter()
+                .enumerate()
+                .flat_map(|(round, ratio)| [("banyan", round, Ok(*ratio)), ("mpich", round, Ok(1.0))]);
+            let record = record(&starts.collect::<Vec<_>>());
+            assert!(record.has_ranges());
+            let all = judge(&record).remove(0);
+            (all.above, all.certain)
+        };
+        assert_eq!(of([1.2, 1.1, 1.3, 1.2, 1.1, 0.7, 1.2, 1.3, 1.2]), (1, 1));
+        assert_eq!(of([1.2, 1.1, 1.3, 0.9, 0.8, 0.7, 1.2, 1.3, 1.2]), (1, 0));
+        assert_eq!(of([0.9; 9]), (0, 0));
     }
 
     #[test]
