@@ -210,13 +210,8 @@ pub(super) fn all() -> Vec<Case> {
 
 /// Starts that give these cells and few others. Those of programs that do not take a list of what to measure are left out.
 pub(super) fn alone(paths: &[String]) -> Vec<Case> {
-    let mut starts: Vec<Case> = Vec::new();
-    let mut parts = Vec::new();
-    for case in all() {
-        if parts.contains(&case.part) {
-            continue;
-        }
-        parts.push(case.part);
+    let (mut starts, mut parts) = (Vec::new(), BTreeSet::new());
+    for case in all().into_iter().filter(|case| parts.insert(case.part)) {
         let cells = paths.iter().filter_map(|path| path.strip_prefix(case.part)?.strip_prefix('/'));
         starts.extend(lists(&case, cells).into_iter().map(|args| Case { args, ..case.clone() }));
     }
@@ -232,26 +227,18 @@ fn lists<'a>(case: &Case, cells: impl Iterator<Item = &'a str>) -> Vec<Vec<Strin
         let (kind, size) = size.parse().map_or((cell, FIRST), |size| (kind, size));
         sizes.entry(size).or_default().insert(kind.trim_end_matches("-fixed"));
     }
-    let all_sizes = || joined(sizes.keys().map(u64::to_string));
     match case.program {
-        _ if sizes.is_empty() => Vec::new(),
-        "latency" => vec![vec![all_sizes()]],
-        "bandwidth" if case.args.first().is_some_and(|arg| arg == "rate") => {
-            vec![vec!["rate".to_owned(), all_sizes()]]
+        "latency" | "bandwidth" if !sizes.is_empty() => {
+            let rate = case.args.iter().filter(|arg| *arg == "rate").cloned();
+            let sizes: Vec<String> = sizes.keys().map(u64::to_string).collect();
+            vec![rate.chain([sizes.join(",")]).collect()]
         }
-        "bandwidth" => vec![vec![all_sizes()]],
         "coll" => {
-            let of = |(size, kinds): (&u64, &BTreeSet<&str>)| {
-                vec![joined(kinds.iter().map(|kind| (*kind).to_owned())), size.to_string()]
-            };
-            sizes.iter().map(of).collect()
+            let joined = |kinds: BTreeSet<&str>| kinds.into_iter().collect::<Vec<_>>().join(",");
+            sizes.into_iter().map(|(size, kinds)| vec![joined(kinds), size.to_string()]).collect()
         }
         _ => Vec::new(),
     }
-}
-
-fn joined(words: impl Iterator<Item = String>) -> String {
-    words.collect::<Vec<_>>().join(",")
 }
 
 /// A size with which barriers are measured, which have none.

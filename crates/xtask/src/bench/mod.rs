@@ -232,11 +232,8 @@ impl Bench<'_> {
 
 /// Cells whose ratio is above its bound, or less than a twentieth below it: by chance they may be on either side.
 fn near_bounds(record: &Record) -> Vec<String> {
-    let near = |row: &&Row| {
-        let ratio = row.ratio().filter(|ratio| ratio.is_finite());
-        ratio.zip(targets::bound(&row.cell)).is_some_and(|(ratio, bound)| ratio > bound * 0.95)
-    };
-    record.cells.iter().filter(near).map(|row| row.cell.clone()).collect()
+    let near = |(_, ratio, bound): &(&Row, f64, f64)| ratio.is_finite() && *ratio > bound * 0.95;
+    targets::bounded(record).filter(near).map(|(row, ..)| row.cell.clone()).collect()
 }
 
 /// How a start ended, the seconds that it took, and what tells the state of the machine.

@@ -121,8 +121,7 @@ fn markdown(name: &str, record: &Record) -> String {
 
 /// The cells whose ratio to the best rival is above the bound, and by what, and how far they are from a limit that was measured beside them; worst first.
 fn above(record: &Record) -> String {
-    let judged = record.cells.iter().filter_map(|row| Some((row, row.ratio()?, targets::bound(&row.cell)?)));
-    let mut above: Vec<_> = judged.filter(|(_, ratio, bound)| ratio > bound).collect();
+    let mut above: Vec<_> = targets::bounded(record).filter(|(_, ratio, bound)| ratio > bound).collect();
     if above.is_empty() {
         return "None.\n".to_owned();
     }

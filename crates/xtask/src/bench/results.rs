@@ -185,12 +185,14 @@ impl Results {
 
     /// What a library did in a cell, if it was measured. Wrong data in any round is a failure, whatever the figures are.
     pub(super) fn value(&self, cell: &Cell, library: &str) -> Option<Value> {
+        // Also in starts that the cell's figures do not come from any more.
+        let mut all = self.runs.iter().filter(|run| run.library == library);
+        if let Some(why) = all.find_map(|run| run.wrong.get(&cell.path)) {
+            return Some(Value::Failed(why.clone()));
+        }
         let mut figures = Vec::new();
         let mut without = None;
         for run in self.of(&cell.case, library) {
-            if let Some(why) = run.wrong.get(&cell.path) {
-                return Some(Value::Failed(why.clone()));
-            }
             match (run.cells.get(&cell.path), &run.ending) {
                 (Some(figure), _) => figures.push(*figure),
                 (None, Ending::Slow) => without = Some(Value::Slow),
@@ -371,6 +373,10 @@ pub(super) mod tests {
         let cell = results.cell("latency/8").unwrap();
         assert_eq!((results.best(cell), results.cells().len()), (Some(("mpich", 0.5)), 1));
         assert_eq!((results.range(cell, "mpich"), results.range(cell, "intel")), (Some([0.5, 0.5]), None));
+        let wrong = Output::read("FAIL 8 wrong data");
+        results.add(&cases::quick()[0], OURS, 1, wrong, (Ending::Done, 1.0, None));
+        let cell = results.cell("latency/8").unwrap();
+        assert_eq!(results.value(cell, OURS), Some(Value::Failed("wrong data".into())));
     }
 
     #[test]

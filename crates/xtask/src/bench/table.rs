@@ -59,17 +59,12 @@ pub(super) fn limits(record: &Record) -> String {
     table(&["limit", "unit", "measured"], &rows.collect::<Vec<_>>(), Style::Markdown)
 }
 
-/// What the column says that counts cells whose ratio is above the bound in 95 of 100 cases.
-const CERTAIN: &str = "for certain";
-
 /// The targets: worst cell, mean, and whether they hold.
 pub(super) fn targets(record: &Record, style: Style) -> String {
-    let mut header =
-        vec!["target", "against", "worst", "bound", "mean", "bound", "cells", "above", "holds", "worst cell"];
-    let certain = record.has_ranges();
-    if certain {
-        header.insert(8, CERTAIN);
-    }
+    let ranged = record.has_ranges();
+    let mut header = vec!["target", "against", "worst", "bound", "mean", "bound", "cells", "above"];
+    header.extend(ranged.then_some("for certain"));
+    header.extend(["holds", "worst cell"]);
     let row = |verdict: Verdict| {
         let mut row = vec![
             verdict.name.clone(),
@@ -80,12 +75,9 @@ pub(super) fn targets(record: &Record, style: Style) -> String {
             verdict.mean_bound.map_or("-".into(), ratio),
             verdict.cells.to_string(),
             verdict.above.to_string(),
-            if verdict.holds() { "yes" } else { "NO" }.to_owned(),
-            verdict.worst_cell,
         ];
-        if certain {
-            row.insert(8, verdict.certain.to_string());
-        }
+        row.extend(ranged.then(|| verdict.certain.to_string()));
+        row.extend([if verdict.holds() { "yes" } else { "NO" }.to_owned(), verdict.worst_cell]);
         row
     };
     table(&header, &judge(record).into_iter().map(row).collect::<Vec<_>>(), style)

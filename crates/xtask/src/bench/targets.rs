@@ -176,9 +176,14 @@ pub(super) fn groups(record: &Record) -> Vec<(&'static str, Option<Verdict>)> {
 }
 
 /// The bound that a cell has beside the best rival: that of its group, if it is in one.
-pub(super) fn bound(path: &str) -> Option<f64> {
+fn bound(path: &str) -> Option<f64> {
     let mut targets = GROUPS.iter().chain(MORE).filter(|target| matches!(target.to, To::Rival));
     targets.find(|target| (target.cells)(path)).map(|target| target.each)
+}
+
+/// The cells that have a bound beside the best rival, each with its ratio and the bound.
+pub(super) fn bounded(record: &Record) -> impl Iterator<Item = (&Row, f64, f64)> {
+    record.cells.iter().filter_map(|row| Some((row, row.ratio()?, bound(&row.cell)?)))
 }
 
 /// The other cells that targets compare a cell with, and whose figures they are.
