@@ -71,14 +71,20 @@ static void pin(size_t index)
         }
 }
 
+/* Waits on its core until the count is there. */
+static void until(atomic_uint *count, unsigned wanted)
+{
+    while (atomic_load_explicit(count, memory_order_acquire) != wanted)
+        ;
+}
+
 static _Alignas(128) atomic_uint there, back;
 
 static void *echo(void *rounds)
 {
     pin(1);
     for (unsigned i = 1; i <= *(unsigned *)rounds; i++) {
-        while (atomic_load_explicit(&there, memory_order_acquire) != i)
-            ;
+        until(&there, i);
         atomic_store_explicit(&back, i, memory_order_release);
     }
     return NULL;
@@ -98,8 +104,7 @@ static void cacheline(void)
         if (i == rounds / 10)
             start = now();
         atomic_store_explicit(&there, i, memory_order_release);
-        while (atomic_load_explicit(&back, memory_order_acquire) != i)
-            ;
+        until(&back, i);
     }
     double took = now() - start;
     pthread_join(other, NULL);
@@ -270,6 +275,14 @@ static void tcp_bandwidth(size_t bytes)
     free(memory);
 }
 
+/* Memory, all zero, of this process and those that it starts. */
+static void *shared(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check(memory != MAP_FAILED, "mmap");
+    return memory;
+}
+
 static void await(atomic_uint *token, unsigned turn, int sleeps)
 {
     unsigned have;
@@ -287,9 +300,8 @@ static void ring(int count, int sleeps)
     /* Each process waits at a place of its own, so that only the next one is woken. */
     struct place {
         _Alignas(128) atomic_uint turn;
-    } *places = mmap(NULL, sizeof *places * (size_t)count, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    } *places = shared(sizeof *places * (size_t)count);
     const unsigned rounds = sleeps ? 200 : 1000;
-    check(places != MAP_FAILED, "mmap");
     double start = 0;
     for (int me = count - 1; me >= 0; me--) {
         if (me > 0 && child() != 0)
@@ -330,10 +342,12 @@ struct pair {
     long rounds;
 };
 
-static void until(atomic_uint *count, unsigned wanted)
+/* A single copy out of another process. */
+static void get(pid_t pid, char *from, char *to, size_t bytes, atomic_int *refused)
 {
-    while (atomic_load_explicit(count, memory_order_acquire) != wanted)
-        ;
+    struct iovec here = {to, bytes}, there = {from, bytes};
+    if (process_vm_readv(pid, &here, 1, &there, 1, 0) != (ssize_t)bytes)
+        atomic_store(refused, 1);
 }
 
 /* A message there and one back; its receiver reads each of them. */
@@ -348,9 +362,7 @@ static void ping(struct pair *pair, int me, char *in, size_t bytes, unsigned *ti
             continue;
         }
         until(&other->announced, *times);
-        struct iovec here = {in, bytes}, there = {other->out, bytes};
-        if (process_vm_readv(other->pid, &here, 1, &there, 1, 0) != (ssize_t)bytes)
-            atomic_store(&pair->refused, 1);
+        get(other->pid, other->out, in, bytes, &pair->refused);
         atomic_store_explicit(&mine->read, *times, memory_order_release);
     }
 }
@@ -387,8 +399,7 @@ static void single_copy_process(struct pair *pair, int me, size_t bytes)
 /* Microseconds of a message that one process announces by a line and the other one reads by a single copy: nothing where the system refuses that. */
 static void single_copy(size_t bytes)
 {
-    struct pair *pair = mmap(NULL, sizeof *pair, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    check(pair != MAP_FAILED, "mmap");
+    struct pair *pair = shared(sizeof *pair);
     for (int me = 0; me < 2; me++)
         if (child() == 0)
             single_copy_process(pair, me, bytes);
@@ -421,9 +432,7 @@ static void get_all(struct all *all, int count, int me, char *in, size_t bytes, 
     meet(all, (unsigned)count, times);
     for (int i = 1; i < count; i++) {
         int from = (me + i) % count;
-        struct iovec here = {in + (size_t)from * bytes, bytes}, there = {all->out[from] + (size_t)me * bytes, bytes};
-        if (process_vm_readv(all->pids[from], &here, 1, &there, 1, 0) != (ssize_t)bytes)
-            atomic_store(&all->refused, 1);
+        get(all->pids[from], all->out[from] + (size_t)me * bytes, in + (size_t)from * bytes, bytes, &all->refused);
     }
     memcpy(in + (size_t)me * bytes, all->out[me] + (size_t)me * bytes, bytes);
     meet(all, (unsigned)count, times);
@@ -465,8 +474,7 @@ static void alltoall_process(struct all *all, int count, int me, size_t bytes)
  */
 static void alltoall(int count, size_t bytes)
 {
-    struct all *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    check(all != MAP_FAILED, "mmap");
+    struct all *all = shared(sizeof *all);
     for (int me = 0; me < count; me++)
         if (child() == 0)
             alltoall_process(all, count, me, bytes);
